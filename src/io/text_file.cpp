@@ -5,7 +5,9 @@
 #include "moeloom/io/mapped_file.hpp"
 #include "moeloom/io/new_folder.hpp"
 
+#include <cerrno>
 #include <fcntl.h>
+#include <fstream>
 #include <span>
 
 #include "system_file.hpp"
@@ -19,6 +21,16 @@ void require_regular_file(const std::filesystem::path& path) {
 std::string read_text_file(const std::filesystem::path& path) {
   const MappedFile file(path);
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+void each_line(const std::filesystem::path& path,
+               const std::function<void(const std::string& line, bool is_whole)>& visit) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  require_regular_file(path);
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) visit(line, !file.eof());
+  if (!file.is_open() || file.bad()) throw_io_error("cannot read " + path.string(), errno);
 }
 
 void replace_file(const std::filesystem::path& path, std::string_view text) {

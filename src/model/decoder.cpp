@@ -119,12 +119,8 @@ RouterStatistics Decoder::no_statistics(const Batch& batch) const {
 }
 
 LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
-  RoutedTokens tokens{.world = &mesh_.world(),
-                      .training = training,
-                      .is_real = batch.is_real,
-                      .input_ids = batch.input_ids,
-                      .step = batch.step,
-                      .first_token = batch.first_token};
+  RoutedTokens tokens{
+      .world = &mesh_.world(), .training = training, .is_real = batch.is_real, .input_ids = batch.input_ids};
   if (balance_.over == BalanceOver::kSequence) tokens.tokens_per_sequence = batch.sequence_length;
   if (!batch.given_topk_idx.empty() && sparse_place_[at(layer)] >= 0)
     tokens.given_topk_idx = batch.given_topk_idx[at(sparse_place_[at(layer)])];

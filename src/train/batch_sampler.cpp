@@ -70,7 +70,6 @@ Batch BatchSampler::train(Index step, Index micro_batch, Index rank) const {
     starts.push_back(split_.train_begin + static_cast<Index>(random.below(places, position)));
   }
   Batch batch = windows(starts);
-  batch.step = step;
   batch.first_token = first * shape_.length;
   return batch;
 }

@@ -209,7 +209,6 @@ Batch ExampleBatches::train(Index step, Index micro_batch, Index rank) const {
   const Index begin = step * settings_.batch.sequences + first;
   Batch batch = batch_of(begin, begin + settings_.batch.sequences_per_micro_batch(settings_.world),
                          [&](Index number) { return row(number); });
-  batch.step = step;
   batch.first_token = first * batch.sequence_length;
   return batch;
 }

@@ -39,9 +39,8 @@ void combine(float a, ConstMatrixView first, float b, ConstMatrixView second, Ma
 
 /// M and U of `count` elements.
 template <typename Number>
-void accumulate(const Muon& settings, float scale, const Number* grad, float* momentum, float* update,
-                std::size_t count) {
-  const auto mu = static_cast<float>(settings.momentum);
+void accumulate(float scale, const Number* grad, float* momentum, float* update, std::size_t count) {
+  constexpr float mu = kMuonMomentum;
   for (std::size_t i = 0; i < count; ++i) {
     const float g = scale * as_float(grad[i]);
     momentum[i] = mu * momentum[i] + g;
@@ -50,13 +49,13 @@ void accumulate(const Muon& settings, float scale, const Number* grad, float* mo
 }
 
 template <typename Number>
-void take_momentum(const Muon& settings, double grad_scale, std::span<const Number> grad, MomentView momentum,
+void take_momentum(double grad_scale, std::span<const Number> grad, MomentView momentum,
                    std::uint64_t rounding, std::span<float> update) {
   require(momentum.size() == std::ssize(grad) && update.size() == grad.size(),
           "muon_momentum needs stretches of one length");
   const auto scale = static_cast<float>(grad_scale);
   if (momentum.format() == MomentFormat::kFp32)
-    return accumulate(settings, scale, grad.data(), momentum.words().data(), update.data(), grad.size());
+    return accumulate(scale, grad.data(), momentum.words().data(), update.data(), grad.size());
   constexpr auto kPiece = at(MomentView::kPiece);
   std::array<float, kPiece> decoded;
   std::array<std::uint16_t, kPiece> bits;
@@ -65,7 +64,7 @@ void take_momentum(const Muon& settings, double grad_scale, std::span<const Numb
     const std::size_t count = std::min(kPiece, grad.size() - begin);
     const MomentView here = momentum.part(static_cast<Index>(begin), static_cast<Index>(count));
     here.decode(decoded);
-    accumulate(settings, scale, grad.data() + begin, decoded.data(), update.data() + begin, count);
+    accumulate(scale, grad.data() + begin, decoded.data(), update.data() + begin, count);
     for (std::size_t i = 0; i < count; ++i)
       bits[i] = static_cast<std::uint16_t>(random.of(static_cast<Index>(begin + i)));
     here.encode(std::span(decoded).first(count), bits);
@@ -74,13 +73,13 @@ void take_momentum(const Muon& settings, double grad_scale, std::span<const Numb
 
 }  // namespace
 
-void muon_momentum(const Muon& settings, double grad_scale, std::span<const float> grad, MomentView momentum,
+void muon_momentum(double grad_scale, std::span<const float> grad, MomentView momentum,
                    std::uint64_t rounding, std::span<float> update) {
-  take_momentum(settings, grad_scale, grad, momentum, rounding, update);
+  take_momentum(grad_scale, grad, momentum, rounding, update);
 }
-void muon_momentum(const Muon& settings, double grad_scale, std::span<const std::uint16_t> grad,
-                   MomentView momentum, std::uint64_t rounding, std::span<float> update) {
-  take_momentum(settings, grad_scale, grad, momentum, rounding, update);
+void muon_momentum(double grad_scale, std::span<const std::uint16_t> grad, MomentView momentum,
+                   std::uint64_t rounding, std::span<float> update) {
+  take_momentum(grad_scale, grad, momentum, rounding, update);
 }
 
 double muon_scale(Index out, Index in) {

@@ -12,25 +12,22 @@ bool is_router_bias(const Parameter& parameter) {
 
 }  // namespace
 
-void move_router_bias(std::span<const std::int64_t> chosen, const RouterBiasSettings& settings,
-                      std::span<float> bias) {
+void move_router_bias(std::span<const std::int64_t> chosen, double rate, std::span<float> bias) {
   const std::int64_t all = std::reduce(chosen.begin(), chosen.end(), std::int64_t{0});
   if (all == 0) return;
   for (std::size_t e = 0; e < chosen.size(); ++e) {
     const std::int64_t missing = all - chosen[e] * std::ssize(chosen);  // E times (mean - count)
-    const double step = settings.rule == RouterBiasRule::kProportional
-                            ? static_cast<double>(missing) / static_cast<double>(all)
-                            : static_cast<double>((missing > 0) - (missing < 0));
-    bias[e] += static_cast<float>(settings.rate * step);
+    const int sign = (missing > 0) - (missing < 0);
+    bias[e] += static_cast<float>(rate * sign);
   }
 }
 
-void move_router_biases(std::span<const std::int64_t> chosen, Index num_experts,
-                        const RouterBiasSettings& settings, ParameterStore& store) {
-  if (settings.rate == 0) return;
+void move_router_biases(std::span<const std::int64_t> chosen, Index num_experts, double rate,
+                        ParameterStore& store) {
+  if (rate == 0) return;
   for (const Parameter& parameter : store.parameters())
     if (is_router_bias(parameter) && parameter.is_filled_here)
-      move_router_bias(chosen.subspan(at(parameter.spec.layer * num_experts), at(num_experts)), settings,
+      move_router_bias(chosen.subspan(at(parameter.spec.layer * num_experts), at(num_experts)), rate,
                        parameter.value.flat());
   store.settle();
   store.mark_changed();

@@ -83,7 +83,7 @@ void ShardedOptimizer::update_batch(const MatrixBatch& batch, double learning_ra
     const Index inside = block.block * kBlockElements;
     float* const update = updates_.row((weight_of[at(i)] - 1) * rows) + inside;
     with_gradient(block, [&](auto gradient) {
-      muon_momentum(settings_.muon, clip, gradient, moments_of(block, Moment::kFirst), rounding_of(block),
+      muon_momentum(clip, gradient, moments_of(block, Moment::kFirst), rounding_of(block),
                     {update, at(block.count)});
     });
   });
@@ -100,7 +100,7 @@ void ShardedOptimizer::update_batch(const MatrixBatch& batch, double learning_ra
       const MatrixView to = stacked_.view().rows_from(weight * m, m);
       is_tall ? transpose(rows_of(updates_, weight), to) : copy(rows_of(updates_, weight), to);
     });
-    orthogonalise(batch.size(), settings_.muon.iterations, stacked_, orthogonalise_);
+    orthogonalise(batch.size(), kMuonIterations, stacked_, orthogonalise_);
     const auto step = static_cast<float>(learning_rate * muon_scale(matrix.size(), cols));
     parallel_for(batch.size(), [&](Index weight) {
       const MatrixView o = stacked_.view().rows_from(weight * m, m);

@@ -221,7 +221,7 @@ void Trainer::update(StepReport& report, StepRouting& routing) {
     return leave_out(report, "the gradient", [&] { return where_the_gradient_broke(report.step); });
   decoder_.clock().enter(Phase::kOptimizer);
   optimizer_.update(report.learning_rate, report.grad_norm, report.rows_per_expert);
-  move_router_biases(routing.chosen(), decoder_.config().num_experts, settings_.router_bias, store_);
+  move_router_biases(routing.chosen(), decoder_.config().num_experts, settings_.router_bias_rate, store_);
   if (settings_.replace.every > 0) settle();
   report.replace = mover_.after_step(report.rows_per_expert);
 }

@@ -15,7 +15,6 @@ SHAPES = {
     "moe": {},
     "tied": {"--tie-embeddings": "true"},
     "no-norm": {"--norm-topk": "false"},
-    "sparse-step": {"--sparse-step": 2},
     "dense-layers": {"--dense-layers": 0},
     "theta": {"--rope-theta": 500},
     "no-aux": {"--aux-loss-coef": 0},

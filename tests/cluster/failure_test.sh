@@ -20,7 +20,7 @@ ended() { ! kill -0 "$job" 2> /dev/null; }
 # start: in the background, until there is a checkpoint.
 start() {
   on 0 timeout -k 5 60 "$root/launch/go-on.sh" --restarts 0 "$run" "$root/launch/cluster.sh" "$(hostfile 1)" -- "${small_run[@]}" \
-    --ep 4 --steps 1000000 --save-every 5 --quiet true > "$scratch/log" 2>&1 &
+    --ep 4 --steps 1000000 --save-every 5 --log-every 1000000 > "$scratch/log" 2>&1 &
   job=$!
   soon 30 has_checkpoint || fail "no checkpoint: $(cat "$scratch/log")"
 }

@@ -32,7 +32,7 @@ trap 'exit 130' INT TERM
 # 12 s between saves: tests/faults/share.sh, with what a save of this model was measured to cost.
 read -rd "" -a options <<< "${MOELOOM_HOUR_OPTIONS:---layers 4 --hidden 256 --inter 256 --experts 16 --top-k 2 --heads 4
   --kv-heads 2 --head-dim 64 --seq-len 128 --global-batch 8 --save-every 0 --save-minutes 0.2}" || true
-options+=(--ep 2 --steps 10000000 --schedule-steps 100000 --eval-every 0 --sample-chars 0 --quiet true --data "$work/text")
+options+=(--ep 2 --steps 10000000 --schedule-steps 100000 --eval-every 0 --sample-chars 0 --log-every 1000000 --data "$work/text")
 
 ranks() { pgrep -x moeloom -a | awk -v run="$run" 'index($0, run) { print $1 }'; }
 "$root/launch/go-on.sh" "$run" mpirun -n 2 "$MOELOOM_BUILD/moeloom" -- "${options[@]}" 2> "$work/log" &

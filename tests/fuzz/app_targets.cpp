@@ -96,7 +96,7 @@ void run_command_line(std::string_view input) {
 }
 
 std::vector<std::string> command_line_seeds() {
-  return {"train\n--steps=10\n--lr\n1e-3\n--dtype\nbf16\n--quiet\n",
+  return {"train\n--steps=10\n--lr\n1e-3\n--dtype\nbf16\n--overwrite\n",
           "train\n--ep\n2\n--dp=auto\n--freeze=*norm*,*embed*\n--gmm-budget=4GiB\n",
           "generate\nmodel\n--prompt\nhello\n--unknown=1\n--\n=\n",
           "chat\nmodel\n--message=hello\n--temperature=0\n",
@@ -129,7 +129,7 @@ void run_train_conf(std::string_view input) {
 
 std::vector<std::string> train_conf_seeds() {
   return {"# a run\nsteps = 10\nlr = 1e-3   # peak\nfreeze = *norm*,*embed*\n",
-          "out = \"a # b \\\" \\n\"  # quoted\n", "ep = 2\nep = 3\nquiet = yes\nwrong\n",
+          "out = \"a # b \\\" \\n\"  # quoted\n", "ep = 2\nep = 3\noverwrite = yes\nwrong\n",
           resolved_config(TrainOptions())};
 }
 

@@ -55,7 +55,7 @@ TEST(ExactRun, HasTheSameBitsForAnyNumberOfMicroBatches) {
 /// A loss over micro-batches is another loss for another number of them, but the same on every mesh.
 TEST(ExactRun, HasTheSameBitsOnEveryMeshForOneNumberOfMicroBatches) {
   TrainingRunSettings settings = exact_run({.accumulation = 2});
-  settings.routing.training = {.jitter = 0.1, .capacity_factor = 1.1, .drop_by = DropBy::kPosition};
+  settings.routing.training = {.capacity_factor = 1.1};
   expect_one_result_on_every_mesh(settings, outcome_of(shape_of(1, 1), settings));
   settings.routing.training = {.expert_choice = true};
   settings.routing.dtype = RouterDType::kFp64;

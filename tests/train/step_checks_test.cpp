@@ -41,7 +41,6 @@ TEST(StepChecks, FindNothingInASoundRunAndChangeNoBitOfIt) {
   for (const MeshShape& shape : meshes_of_every_size()) {
     TrainingRunSettings settings = checked(1, 2);
     settings.accumulation = 12 % (2 * shape.world()) == 0 ? 2 : 1;
-    settings.routing.training.jitter = 0.1;
     TrainingRunSettings plain = settings;
     plain.check_replicas = plain.check_steps = 0;
     EXPECT_EQ(TrainingRun(shape, settings).losses(6), TrainingRun(shape, plain).losses(6)) << name_of(shape);

@@ -59,9 +59,8 @@ TEST(TrainerDropout, HasTheSameBitsWhereBackwardMakesRowsAgain) {
   std::vector<NamedRun> runs(4, {"", dropping()});
   runs[0].name = "plain";
   runs[1].name = "slices", runs[1].settings.routing.row_budget = 40;
-  runs[2].name = "biases, on jittered rows of the router";
+  runs[2].name = "biases";
   runs[2].settings.model = with_all_adapters(biased_config(), 0.3), runs[2].settings.z_loss_coef = 0;
-  runs[2].settings.routing.training.jitter = 0.1;
   runs[3].name = "latent attention and shared experts";
   runs[3].settings.model = with_all_adapters(deepseek_config(), 0.3), runs[3].settings.z_loss_coef = 0;
   for (auto& [name, settings] : runs) {

@@ -24,7 +24,6 @@ struct Batch {
   /// goes by the length of what is read (longrope) goes by the segment's own.
   std::vector<Index> segment_offsets = {};
 
-  Index step = 0;         // of training
   Index first_token = 0;  // place of token 0 among those of the step, or of the text that is generated
   /// [sparse layer][T, K]: experts that these tokens visit whatever the routers score; empty: they choose.
   std::vector<std::vector<std::int32_t>> given_topk_idx = {};

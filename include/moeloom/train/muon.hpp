@@ -12,17 +12,15 @@
 
 namespace moeloom {
 
-struct Muon {
-  double momentum = 0.95;
-  Index iterations = 5;  // Newton-Schulz
-};
+inline constexpr float kMuonMomentum = 0.95f;  // mu
+inline constexpr Index kMuonIterations = 5;    // Newton-Schulz
 
 /// M and U of a stretch: momentum [n] in place, update [n] written, from a gradient in floats or in bf16.
 /// rounding: as of AdamWUpdate.
-void muon_momentum(const Muon& settings, double grad_scale, std::span<const float> grad, MomentView momentum,
+void muon_momentum(double grad_scale, std::span<const float> grad, MomentView momentum,
                    std::uint64_t rounding, std::span<float> update);
-void muon_momentum(const Muon& settings, double grad_scale, std::span<const std::uint16_t> grad,
-                   MomentView momentum, std::uint64_t rounding, std::span<float> update);
+void muon_momentum(double grad_scale, std::span<const std::uint16_t> grad, MomentView momentum,
+                   std::uint64_t rounding, std::span<float> update);
 
 /// 0.2 sqrt(max(out, in)).
 double muon_scale(Index out, Index in);

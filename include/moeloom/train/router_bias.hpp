@@ -9,23 +9,13 @@
 
 namespace moeloom {
 
-enum class RouterBiasRule {
-  kSign,         // by rate * sign(mean - count), as DeepSeek-V3
-  kProportional  // by rate * (mean - count) / mean
-};
+/// bias += rate * sign(mean - count), as DeepSeek-V3. chosen [E]: how often each expert was chosen in a step,
+/// over the world. The error is compared in integers, so the bias is the same on every rank and mesh. Nothing
+/// moves where nothing was chosen.
+void move_router_bias(std::span<const std::int64_t> chosen, double rate, std::span<float> bias);
 
-struct RouterBiasSettings {
-  double rate = 0;  // 0: biases are left alone
-  RouterBiasRule rule = RouterBiasRule::kSign;
-};
-
-/// chosen [E]: how often each expert was chosen in a step, over the world. The error is compared in integers,
-/// so the bias is the same on every rank and mesh. Nothing moves where nothing was chosen.
-void move_router_bias(std::span<const std::int64_t> chosen, const RouterBiasSettings& settings,
-                      std::span<float> bias);
-
-/// Moves the bias of every layer that has one; chosen [layers, E].
-void move_router_biases(std::span<const std::int64_t> chosen, Index num_experts,
-                        const RouterBiasSettings& settings, ParameterStore& store);
+/// Moves the bias of every layer that has one; chosen [layers, E]. A rate of 0 leaves them alone.
+void move_router_biases(std::span<const std::int64_t> chosen, Index num_experts, double rate,
+                        ParameterStore& store);
 
 }  // namespace moeloom

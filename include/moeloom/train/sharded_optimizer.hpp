@@ -31,7 +31,6 @@ enum class StarvedExperts {
 /// Numbers of the update.
 struct OptimizerSettings {
   AdamW adamw = {};
-  Muon muon = {};
   double max_grad_norm = 1.0;  // 0: no clipping
   bool decay_all = false;      // false: norms and biases are spared weight decay
   StarvedExperts starved = StarvedExperts::kDecay;

@@ -43,7 +43,7 @@ struct TrainerSettings {
   BatchShape batch;
   double aux_loss_coef = 0;
   double z_loss_coef = 0;
-  RouterBiasSettings router_bias = {};
+  double router_bias_rate = 0;  // 0: biases of the choice are left alone
   ReplaceSettings replace = {};
   OnNan on_nan = OnNan::kStop;
   Index check_replicas = 0;  // every so many steps replicas are compared across ranks; 0: never

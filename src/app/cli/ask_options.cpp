@@ -98,14 +98,22 @@ OptionTable table_of(ChatOptions& options) {
 }  // namespace
 
 OptionTable generate_table(GenerateOptions& options) {
+  constexpr const char* kOtherPrompt = "they are different prompts";
   OptionTable table;
   add_ask_options(table, options.ask);
   table.add("prompt", "TEXT", "what the text begins with", "the question", options.prompt);
-  table.add("prompts", "FILE",
-            "instead: a prompt a line, spread over the ranks; prints a JSON object a prompt",
-            "many prompts for one start", options.prompts);
-  table.add("prompt-ids", "LIST", "instead: token ids with commas, for any vocabulary; the text comes as ids",
-            "models without a tokenizer, and comparisons with transformers", options.prompt_ids);
+  table
+      .add("prompts", "FILE",
+           "instead: a prompt a line, spread over the ranks; prints a JSON object a prompt",
+           "many prompts for one start", options.prompts)
+      .against("prompt", kOtherPrompt)
+      .against("record-routing", "that is of one text");
+  table
+      .add("prompt-ids", "LIST", "instead: token ids with commas, for any vocabulary; the text comes as ids",
+           "models without a tokenizer, and comparisons with transformers", options.prompt_ids)
+      .against("prompt", kOtherPrompt)
+      .against("prompts", kOtherPrompt)
+      .against("stop", "that is a text, and there are only ids");
   add_tokens_option(table, "tokens to add at most", options.tokens);
   add_sampling_options(table, options.sampling, options.stop);
   table.add("ignore-end", "BOOL", "go on behind the model's own end tokens",
@@ -117,16 +125,9 @@ OptionTable generate_table(GenerateOptions& options) {
 
 GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations) {
   GenerateOptions options;
-  const Layer layer = read_command_line(generate_table(options), argc, argv, violations);
+  read_command_line(generate_table(options), argc, argv, violations);
   violations.attempt([&] { check(options.sampling); });
-  const auto given = layer.count("prompt") + layer.count("prompt-ids") + layer.count("prompts");
-  violations.unless(given <= 1,
-                    "--prompt, --prompt-ids and --prompts are different prompts; give one of them");
   violations.unless(!options.prompt.empty(), "--prompt must hold at least one character");
-  violations.unless(options.prompts.empty() || options.record_routing.empty(),
-                    "--record-routing is of one text; give one prompt instead of --prompts");
-  violations.unless(options.prompt_ids.empty() || options.stop.empty(),
-                    "--stop is a text, and with --prompt-ids there are only ids; remove one");
   return options;
 }
 

@@ -145,8 +145,6 @@ void add_run_options(OptionTable& table, BenchEpOptions& o) {
       .add("out", "DIR", "folder of points.jsonl, points.csv and report.html; what it holds is not repeated",
            "worlds of several sizes make one report", o.out)
       .needed();
-  table.add("fresh", "BOOL", "forget what the folder holds of this number of ranks", "another machine",
-            o.fresh);
   table.add("commit", "TEXT", "what was built; another one is measured anew (launch/bench-ep.sh says it)",
             "numbers of two builds are no comparison of ep", o.sweep.commit);
 }
@@ -200,7 +198,8 @@ void check_layer(const SweepSettings& s, const ModelConfig& config, Violations& 
 
 BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv) {
   BenchEpOptions options;
-  note_shape(read_command_line(table_of(options), argc, argv), options.model);
+  Violations of_values;  // told with what the model and the ranks say against them
+  note_shape(read_command_line(table_of(options), argc, argv, of_values), options.model);
   return options;
 }
 

@@ -14,7 +14,6 @@ struct BenchEpOptions {
   SweepSettings sweep;
   Index threads = 0;
   std::filesystem::path out = "bench-ep";
-  bool fresh = false;
 };
 
 /// Throws ConfigError with every word that cannot be read.

@@ -1,63 +1,47 @@
 #include "cli/flag_words.hpp"
 
-#include <regex>
-
 #include "cli/option_groups.hpp"
 
 namespace moeloom {
 namespace {
 
-void add_fields(const OptionTable& table, std::vector<FlagWord>& words) {
-  for (const Option& option : table.options())
-    if (!option.field.empty()) words.push_back({option.field, "--" + option.name});
-}
-
-struct Pattern {
-  std::regex with_value;
-  std::regex alone;
-  std::string flag_before_value;
-};
-
-Pattern pattern_of(const FlagWord& word) {
+FlagWord word_of(const std::string& field, const std::string& flag) {
   // Not of a longer word, a path or a text in quotes.
   const std::string begin = "(^|[^-\\w/\"])", end = "(?![-\\w/\"])";
-  return {std::regex(begin + word.field + " = (?=[^\"])"), std::regex(begin + "(" + word.field + ")" + end),
-          word.flag + (word.flag.starts_with("--") ? " " : "=")};
+  return {field, flag, std::regex(begin + field + " = (?=[^\"])"),
+          std::regex(begin + "(" + field + ")" + end)};
+}
+
+std::vector<FlagWord> all_words() {
+  TrainOptions train;
+  GenerateOptions generate;
+  ConvertOptions convert;
+  Upcycling upcycling;
+  std::vector<FlagWord> words = {word_of("bf16 emulation", "MOELOOM_BF16=emulate"),
+                                 word_of("fused ops", "MOELOOM_FUSED_OPS")};
+  for (const OptionTable& table :
+       {train_table(train), generate_table(generate), convert_table(convert, upcycling)})
+    for (const Option& option : table.options())
+      if (!option.field.empty()) words.push_back(word_of(option.field, "--" + option.name));
+  return words;
 }
 
 }  // namespace
 
 const std::vector<FlagWord>& flag_words() {
-  static const std::vector<FlagWord> words = [] {
-    TrainOptions train;
-    GenerateOptions generate;
-    ConvertOptions convert;
-    Upcycling upcycling;
-    std::vector<FlagWord> all = {{"bf16 emulation", "MOELOOM_BF16=emulate"},
-                                 {"fused ops", "MOELOOM_FUSED_OPS"}};
-    add_fields(train_table(train), all);
-    add_fields(generate_table(generate), all);
-    add_fields(convert_table(convert, upcycling), all);
-    return all;
-  }();
+  static const std::vector<FlagWord> words = all_words();
   return words;
 }
 
 std::string with_flags(std::string_view words) {
-  static const std::vector<Pattern> patterns = [] {
-    std::vector<Pattern> all;
-    for (const FlagWord& word : flag_words()) all.push_back(pattern_of(word));
-    return all;
-  }();
   std::string text(words);
-  for (const Pattern& pattern : patterns)
-    text = std::regex_replace(text, pattern.with_value, "$1" + pattern.flag_before_value);
-  for (std::size_t i = 0; i < patterns.size(); ++i) {
-    const auto& [field, flag] = flag_words()[i];
-    if (field.find(' ') != std::string::npos && text.find(flag) == std::string::npos)
-      text = std::regex_replace(text, patterns[i].alone, "$1$2 (" + flag + ")",
+  for (const FlagWord& word : flag_words())
+    text = std::regex_replace(text, word.with_value,
+                              "$1" + word.flag + (word.flag.starts_with("--") ? " " : "="));
+  for (const FlagWord& word : flag_words())
+    if (word.field.find(' ') != std::string::npos && text.find(word.flag) == std::string::npos)
+      text = std::regex_replace(text, word.alone, "$1$2 (" + word.flag + ")",
                                 std::regex_constants::format_first_only);
-  }
   return text;
 }
 

@@ -5,6 +5,7 @@
 // the field of an option is called stands in its row.
 #pragma once
 
+#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@ namespace moeloom {
 struct FlagWord {
   std::string field;  // "learning rate"
   std::string flag;   // "--lr", or an environment variable
+  std::regex with_value, alone;
 };
 
 /// A field of one word is also an English one, and is known by its value alone: "combine = fast".

@@ -44,6 +44,7 @@ OptionTable table_of(InspectOptions& options) {
 }
 
 OptionTable table_of(TokenizeOptions& options) {
+  constexpr const char* kPrinted = "it prints lines, and writes no file";
   OptionTable table;
   table.group("Options");
   table.add("model", "DIR", "a folder with tokenizer.json, or that file", "whose tokens", options.model)
@@ -54,8 +55,11 @@ OptionTable table_of(TokenizeOptions& options) {
             "of train, any other file is one",
             "what is tokenized", options.in);
   add_template_option(table, options.switches);
-  table.add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",
-            "tokenized once, read by every run", options.out);
+  table
+      .add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",
+           "tokenized once, read by every run", options.out)
+      .against("ids", kPrinted)
+      .against("decode", kPrinted);
   table.add_choice("format", "raw: 32-bit integers alone, which train reads by the name .u32",
                    "programs that read plain integers", options.raw, {{"megatron", false}, {"raw", true}});
   table.add("special", "BOOL", "with the tokens that tokenizer.json puts around a text",
@@ -65,8 +69,10 @@ OptionTable table_of(TokenizeOptions& options) {
   table.add("overwrite", "BOOL", "replace the output, and begin anew where a run was ended",
             "hours of work that were not meant to be replaced", options.overwrite);
   add_threads_option(table, options.threads, "0: OMP_NUM_THREADS, or else all processors");
-  table.add("ids", "BOOL", "instead: print the ids of each line of the input", "comparisons by hand",
-            options.ids);
+  table
+      .add("ids", "BOOL", "instead: print the ids of each line of the input", "comparisons by hand",
+           options.ids)
+      .against("decode", "they are two ways");
   table.add("decode", "BOOL", "instead: print the text of each line of ids", "comparisons by hand",
             options.decode);
   return table;
@@ -85,9 +91,11 @@ OptionTable convert_table(ConvertOptions& options, Upcycling& upcycling) {
   table.group("Experts from a dense model");
   table.add("experts", "N", "each a copy of the dense MLP; without this option the model stays what it is",
             "sparse upcycling (Komatsuzaki et al. 2023)", upcycling.experts);
-  table.add("top-k", "N", "experts that a token goes to", "the new model's", upcycling.top_k);
-  table.add("noise", "X", "normal noise on each copy, relative to the weight's root mean square",
-            "copies that are equal learn apart more slowly", upcycling.noise);
+  table.add("top-k", "N", "experts that a token goes to", "the new model's", upcycling.top_k).with("experts");
+  table
+      .add("noise", "X", "normal noise on each copy, relative to the weight's root mean square",
+           "copies that are equal learn apart more slowly", upcycling.noise)
+      .with("experts");
   table.add("seed", "N",
             "of the new router and the noise, or of initial weights where SOURCE holds config.json only",
             "the same model again", options.seed);
@@ -131,9 +139,6 @@ ConvertOptions parse_convert_options(int argc, const char* const* argv) {
   violations.unless(layer.contains("source") && layer.contains("target"),
                     "two folders are needed: moeloom convert SOURCE TARGET");
   if (layer.contains("experts")) options.upcycling = upcycling;
-  for (const char* name : {"top-k", "noise"})
-    violations.unless(!layer.contains(name) || options.upcycling,
-                      "--" + std::string(name) + " belongs to --experts N, which is not given; remove it");
   const bool any = std::ranges::any_of(
       std::initializer_list<const char*>{"experts", "merge", "layout", "export-dtype", "shard-size"},
       [&](const char* name) { return layer.contains(name); });
@@ -148,12 +153,9 @@ TokenizeOptions parse_tokenize_options(int argc, const char* const* argv) {
   Violations violations;
   const Layer layer = read_command_line(table_of(options), argc, argv, violations);
   const bool writes = !options.ids && !options.decode;
-  violations.unless(!(options.ids && options.decode), "--ids and --decode are two ways; give one");
   for (const char* name : {"in", "out"})
     violations.unless(!writes || layer.contains(name),
                       "--" + std::string(name) + " is needed, or --ids true, or --decode true");
-  violations.unless(writes || !layer.contains("out"),
-                    "--out takes no lines: remove it, or --ids and --decode");
   violations.throw_if_any();
   return options;
 }

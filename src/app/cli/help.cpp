@@ -41,7 +41,7 @@ Environment (the names after the comma are aliases)
   MOELOOM_NODE_POOL                         1: the node pool where --node-pool does not say; default 0
   MOELOOM_BF16                              emulate: --dtype bf16 on CPUs without its instructions, slowly; pairs:
                                             not in tiles (AMX), whose sums have bits of their own
-  MOELOOM_LOG                               debug, info, warn or error; default info
+  MOELOOM_LOG                               debug, info, warn or error on the terminal; default info
   OMP_NUM_THREADS                           threads of a rank where --threads does not say; default: its share of
                                             the node's processors
 )";

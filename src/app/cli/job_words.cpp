@@ -5,66 +5,63 @@
 namespace moeloom {
 namespace {
 
-void add(std::string& words, const char* option, Index before, Index after) {
-  if (before != after) words += " --" + std::string(option) + " " + std::to_string(after);
-}
-
-std::string without_space(const std::string& words) {
-  return words.substr(words.empty() ? 0 : 1);
-}
-
-std::vector<std::pair<std::string, std::string>> texts_of(const OptionTable& table) {
-  std::vector<std::pair<std::string, std::string>> texts;
-  for (const Option& option : table.options()) texts.emplace_back(option.name, option.get());
+OptionTexts with_rows(OptionTexts texts, const OptionTable& rows) {
+  for (const Option& option : rows.options()) texts.emplace_back(option.name, option.get());
   return texts;
 }
 
-Index rank_tokens(const Job& job) {
-  return job.batch.sequences / job.layout.mesh.world() * job.batch.length;
+OptionTexts with_keeping(const OptionTexts& texts, Keeping keeping) {
+  OptionTable rows;
+  add_format_options(rows, keeping);
+  add_memory_options(rows, keeping);
+  return with_rows(texts, rows);
+}
+
+OptionTexts train_texts(const Job& job) {
+  OptionTexts texts = with_keeping({{"accumulate", value_text(job.batch.micro_batches)}}, job.keeping);
+  texts.emplace_back("ep", value_text(job.layout.mesh.ep));
+  texts.emplace_back("dispatcher", name_of(job.exchange.dispatcher));
+  return texts;
+}
+
+OptionTexts plan_texts(const Job& job) {
+  const Index ranks = job.layout.mesh.world();
+  return with_keeping({{"ranks", value_text(ranks)},
+                       {"ranks-per-node", value_text(job.layout.ranks_per_node)},
+                       {"tokens-per-rank", value_text(job.batch.sequences / ranks * job.batch.length)},
+                       {"accumulate", value_text(job.batch.micro_batches)}},
+                      job.keeping);
+}
+
+/// "--name text" of each of `after` that was another.
+std::string changed(const OptionTexts& before, const OptionTexts& after) {
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < after.size(); ++i)
+    if (before[i] != after[i]) words.push_back("--" + after[i].first + " " + after[i].second);
+  return joined(words, " ");
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> format_texts(const Keeping& keeping) {
-  Keeping said = keeping;
-  OptionTable table;
-  add_format_options(table, said);
-  return texts_of(table);
+OptionTexts format_texts(Keeping keeping) {
+  OptionTable rows;
+  add_format_options(rows, keeping);
+  return with_rows({}, rows);
 }
 
 std::string changed_keeping(const Keeping& before, const Keeping& after) {
-  Keeping said;
-  OptionTable table;
-  add_format_options(table, said);
-  add_memory_options(table, said);
-  said = before;
-  const auto then = texts_of(table);
-  said = after;
-  const auto now = texts_of(table);
-  std::string words;
-  for (std::size_t i = 0; i < now.size(); ++i)
-    if (then[i] != now[i]) words += " --" + now[i].first + " " + now[i].second;
-  return words;
+  const std::string words = changed(with_keeping({}, before), with_keeping({}, after));
+  return (words.empty() ? "" : " ") + words;
 }
 
 std::string changed_train_options(const Job& before, const Job& after) {
-  std::string words;
-  add(words, "accumulate", before.batch.micro_batches, after.batch.micro_batches);
-  words += changed_keeping(before.keeping, after.keeping);
-  const Index ep = after.layout.mesh.ep;
-  add(words, "ep", before.layout.mesh.ep, ep);
-  const DispatcherKind kind = after.exchange.dispatcher;
-  if (before.exchange.dispatcher != kind && ep > 1) words += " --dispatcher " + std::string(name_of(kind));
-  return without_space(words);
+  OptionTexts now = train_texts(after);
+  if (after.layout.mesh.ep == 1) now.pop_back();  // no rows travel
+  return changed(train_texts(before), now);
 }
 
 std::string changed_plan_options(const Job& before, const Job& after) {
-  std::string words;
-  add(words, "ranks", before.layout.mesh.world(), after.layout.mesh.world());
-  add(words, "ranks-per-node", before.layout.ranks_per_node, after.layout.ranks_per_node);
-  add(words, "tokens-per-rank", rank_tokens(before), rank_tokens(after));
-  add(words, "accumulate", before.batch.micro_batches, after.batch.micro_batches);
-  return without_space(words + changed_keeping(before.keeping, after.keeping));
+  return changed(plan_texts(before), plan_texts(after));
 }
 
 }  // namespace moeloom

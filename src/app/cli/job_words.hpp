@@ -9,8 +9,11 @@
 
 namespace moeloom {
 
-/// The formats that are kept, each with the name of its option: {"moments", "bf16"}.
-std::vector<std::pair<std::string, std::string>> format_texts(const Keeping& keeping);
+/// Names of options and their values: {"moments", "bf16"}.
+using OptionTexts = std::vector<std::pair<std::string, std::string>>;
+
+/// The formats that are kept.
+OptionTexts format_texts(Keeping keeping);
 
 /// What `after` keeps otherwise than `before`: " --moments int8 --recompute block"; empty: nothing.
 std::string changed_keeping(const Keeping& before, const Keeping& after);

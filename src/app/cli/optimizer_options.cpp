@@ -1,4 +1,5 @@
 // The optimizer, and what a step keeps, in what form and where: rows of train and plan.
+#include "cli/adapter_text.hpp"
 #include "cli/option_groups.hpp"
 
 namespace moeloom {
@@ -30,25 +31,29 @@ void add_rate_options(OptionTable& table, OptimizerOptions& optimizer) {
 }  // namespace
 
 void add_format_options(OptionTable& table, Keeping& keeping) {
-  table.add_choice(
-      "optimizer",
-      "muon: momentum of each matrix with singular values of about 1, scaled so that AdamW's rate "
-      "and decay serve; embeddings, head, routers, norms and biases have AdamW",
-      "Kimi K2 and Moonlight are trained by Muon, with one moment fewer", keeping.optimizer,
-      {{"adamw", OptimizerKind::kAdamW}, {"muon", OptimizerKind::kMuon}});
+  table
+      .add_choice(
+          "optimizer",
+          "muon: momentum of each matrix with singular values of about 1, scaled so that AdamW's rate "
+          "and decay serve; embeddings, head, routers, norms and biases have AdamW",
+          "Kimi K2 and Moonlight are trained by Muon, with one moment fewer", keeping.optimizer,
+          {{"adamw", OptimizerKind::kAdamW}, {"muon", OptimizerKind::kMuon}})
+      .against("lora", "its factors have AdamW");
   table.add_choice(
       "moments",
       "what the optimizer keeps its moments in; bf16 takes 2 bytes each and int8 1.02, both rounded at "
       "random; a resumed run may change it",
       "moments are half of what a weight takes; DeepSeek-V3 keeps them in bf16", keeping.moments,
       {{"fp32", MomentFormat::kFp32}, {"bf16", MomentFormat::kBf16}, {"int8", MomentFormat::kInt8}});
-  table.add_choice("masters",
-                   "what the weights of large products, embeddings and head are kept in; split: 4 bytes, of "
-                   "which products read the 2 of bf16 and updates all of fp32; bf16: 2 bytes, rounded at "
-                   "random at each update; a resumed run may change it",
-                   "split saves the copies in bf16 that products read, bf16 half of the weights",
-                   keeping.masters,
-                   {{"fp32", Storage::kFp32}, {"split", Storage::kSplit}, {"bf16", Storage::kBf16}});
+  table
+      .add_choice("masters",
+                  "what the weights of large products, embeddings and head are kept in; split: 4 bytes, of "
+                  "which products read the 2 of bf16 and updates all of fp32; bf16: 2 bytes, rounded at "
+                  "random at each update; a resumed run may change it",
+                  "split saves the copies in bf16 that products read, bf16 half of the weights",
+                  keeping.masters,
+                  {{"fp32", Storage::kFp32}, {"split", Storage::kSplit}, {"bf16", Storage::kBf16}})
+      .against("lora", "the weights rest, and its factors are fp32");
   table
       .add_choice("gradients",
                   "what the gradients of experts' weights are kept and sent in; bf16: 2 bytes, rounded to "
@@ -58,7 +63,8 @@ void add_format_options(OptionTable& table, Keeping& keeping) {
                   "a resumed run may change it",
                   "gradients of experts are the largest that is sent over dp", keeping.gradients,
                   {{"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}})
-      .called("gradients");
+      .called("gradients")
+      .against("lora", "the weights of experts rest, and gradients of its factors are fp32");
 }
 
 void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer, Keeping& keeping) {
@@ -71,13 +77,10 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer, Keep
   table.add("beta2", "X", "AdamW: memory of the square", "0.95 from nothing, 0.999 in tuning", adamw.beta2)
       .below_one();
   table.add("eps", "X", "AdamW: added to the root", "AdamW's own", adamw.epsilon).positive();
-  table.add("muon-momentum", "X", "Muon: memory of the mean", "Muon's own", kept.muon.momentum).below_one();
   table
-      .add("weight-decay", "X", "AdamW: decay, times the learning rate", "0.1 from nothing, 0 with adapters",
-           adamw.weight_decay)
+      .add("weight-decay", "X", "AdamW: decay of matrices, times the learning rate",
+           "0.1 from nothing, 0 with adapters", adamw.weight_decay)
       .not_negative();
-  table.add("decay-all", "BOOL", "also decay norms", "AdamW of PyTorch decays what it is given",
-            kept.decay_all);
   table
       .add("max-grad-norm", "X", "clip the gradient to this norm; 0: never",
            "max_grad_norm of transformers, clip_grad of Megatron-LM", kept.max_grad_norm)
@@ -88,7 +91,8 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer, Keep
   table
       .add("freeze", "LIST", "names of tensors or parameters that are not trained, * for any characters",
            "tuning with routers or embeddings at rest", optimizer.freeze)
-      .called("freeze patterns");
+      .called("freeze patterns")
+      .against("lora", "it trains adapters alone");
   add_lora_option(table, optimizer.lora);
 }
 
@@ -112,6 +116,29 @@ void add_memory_options(OptionTable& table, Keeping& keeping) {
            "there without a name, of which a layer at a time is read ahead; none: in memory",
            "adapters of models whose experts are larger than the node's memory", keeping.offload)
       .called("offload");
+}
+
+void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
+  table.add(
+      "lora", "r=N,alpha=X,...",
+      "train low-rank adapters beside the weights of --model, which rest: "
+      "r=16,alpha=32,targets=attention,experts; "
+      "targets: all, or some of attention, mlp, experts, shared, router (those that the model has), or names "
+      "of modules (*.q_proj); dropout=0.05: the share of their inputs that training leaves out; rslora=true: "
+      "alpha / sqrt(r); init=kaiming|gaussian. "
+      "Checkpoints and --export are folders of PEFT; none: the weights are "
+      "trained",
+      "LoRA as PEFT has it: a model whose optimizer state fits nowhere", lora, read_adapter, adapter_text);
+}
+
+Schedule schedule(const TrainOptions& options, Index hidden_size) {
+  const OptimizerOptions& optimizer = options.optimizer;
+  const Index total = optimizer.schedule_steps > 0 ? optimizer.schedule_steps : options.run.steps;
+  const Index warmup = optimizer.learning_rate ? usual_warmup(total) : careful_warmup(total);
+  return {.peak = optimizer.learning_rate.value_or(usual_peak(hidden_size)),
+          .warmup_steps = optimizer.warmup.value_or(warmup),
+          .total_steps = total,
+          .final_fraction = optimizer.final_lr_fraction};
 }
 
 }  // namespace moeloom

@@ -13,42 +13,13 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// One heading a group, in the order in which groups begin.
-po::options_description description_of(const std::vector<Option>& options) {
-  constexpr unsigned kColumns = 110;
-  po::options_description all(kColumns);
-  for (std::size_t i = 0; i < options.size();) {
-    const std::string group = options[i].group;
-    po::options_description part(group, kColumns);
-    for (; i < options.size() && options[i].group == group; ++i) {
-      auto* semantic = po::value<std::string>()->value_name(options[i].value_name);
-      const std::string value = options[i].get();
-      if (!value.empty()) semantic->default_value(value);
-      part.add_options()(options[i].name.c_str(), semantic, options[i].help.c_str());
-    }
-    all.add(part);
-  }
-  return all;
-}
-
 /// "--name=value" or "--name" -> name; empty for a word without dashes. No guessing: a script that says --log
 /// must not change its meaning when a longer name appears.
 std::string name_in(const std::string& word) {
   return word.starts_with("--") ? word.substr(2, word.find('=') - 2) : "";
 }
 
-/// A boolean takes the next word only if that says yes or no, or names the option's default.
-bool takes(const Option& option, const std::string& next, const OptionTable& table) {
-  return option.is_boolean ? boolean_from_text(next) || next == option.get()
-                           : table.find(name_in(next)) == nullptr;
-}
-
 }  // namespace
-
-Option& Option::must(std::function<bool(double)> holds, const std::string& words) {
-  checks.emplace_back(std::move(holds), words);
-  return *this;
-}
 
 Option& Option::at_least(Index least) {
   must([least](double value) { return value >= static_cast<double>(least); },
@@ -57,16 +28,10 @@ Option& Option::at_least(Index least) {
               "is too large; at most " + value_text(kLargestCount));
 }
 
-Option& Option::positive() {
-  return must([](double value) { return value > 0; }, "must be positive");
-}
-
-Option& Option::not_negative() {
-  return must([](double value) { return value >= 0; }, "must not be negative");
-}
-
-Option& Option::below_one() {
-  return must([](double value) { return value >= 0 && value < 1; }, "must lie in [0, 1)");
+bool Option::asks() const {
+  const std::string value = get();
+  return (was_said || value != by_default) && !value.empty() && value != "0" && value != "none" &&
+         value != "false";
 }
 
 const Option* OptionTable::find(const std::string& name) const {
@@ -75,8 +40,20 @@ const Option* OptionTable::find(const std::string& name) const {
 }
 
 std::string OptionTable::help() const {
+  constexpr unsigned kColumns = 110;
+  po::options_description all(kColumns);
+  for (auto option = options_.begin(); option != options_.end();) {
+    po::options_description part(option->group, kColumns);
+    for (const std::string& group = option->group; option != options_.end() && option->group == group;
+         ++option) {
+      auto* semantic = po::value<std::string>()->value_name(option->value_name);
+      if (const std::string value = option->get(); !value.empty()) semantic->default_value(value);
+      part.add_options()(option->name.c_str(), semantic, option->help.c_str());
+    }
+    all.add(part);
+  }
   std::ostringstream text;
-  text << description_of(options_);
+  text << all;
   return text.str();
 }
 
@@ -86,6 +63,13 @@ std::string OptionTable::unknown(const std::string& dashes, const std::string& n
   const auto meant = closest(name, names);
   return "unknown option \"" + dashes + name + "\"" +
          (meant ? "; did you mean " + dashes + *meant + "?" : "; --help lists all");
+}
+
+/// A switch takes the next word only if that says yes or no, or names its default.
+bool OptionTable::takes(const Option* option, const std::string& next) const {
+  if (option == nullptr) return name_in(next).empty();
+  if (option->is_boolean) return boolean_from_text(next) || next == option->by_default;
+  return find(name_in(next)) == nullptr;
 }
 
 Layer OptionTable::command_line(int argc, const char* const* argv, Violations& unreadable) const {
@@ -102,11 +86,10 @@ Layer OptionTable::command_line(int argc, const char* const* argv, Violations& u
     }
     const std::string name = name_in(word);
     const Option* option = find(name);
-    const bool has_next = i + 1 < argc;
     std::optional<std::string> value;
     if (const std::size_t equals = word.find('='); equals != std::string::npos)
       value = word.substr(equals + 1);
-    else if (has_next && (option ? takes(*option, argv[i + 1], *this) : name_in(argv[i + 1]).empty()))
+    else if (i + 1 < argc && takes(option, argv[i + 1]))
       value = argv[++i];
     else if (option != nullptr && option->is_boolean)
       value = "true";
@@ -135,32 +118,46 @@ Layer OptionTable::file(const std::filesystem::path& path, Violations& unreadabl
     if (find(name) != nullptr && name != "config") return false;
     if (const auto was = gone_.find(name); was == gone_.end())
       unreadable.add(given.origin.substr(0, given.origin.size() - name.size()) + unknown("", name));
-    else if (given.value != was->second.now)
-      gone.push_back(name + " = " + given.value + " is gone: " + was->second.what);
+    else if (const auto& [now, what] = was->second; given.value != now)
+      gone.push_back(name + " = " + given.value + " is gone: " + what);
     return true;
   });
   return layer;
 }
 
-void OptionTable::set(const Layer& layer, Violations& unreadable) const {
-  for (const auto& [name, given] : layer) {
+void OptionTable::set(const Layer& layer, Violations& unreadable) {
+  for (Option& option : options_) {
+    const auto given = layer.find(option.name);
+    if (given == layer.end()) continue;
+    option.was_said = true;
     try {
-      find(name)->set(given.value);
+      option.set(given->second.value);
     } catch (const BadValue& bad) {
-      unreadable.add(given.origin + " = \"" + given.value + "\": " + bad.what());
+      unreadable.add(given->second.origin + " = \"" + given->second.value + "\": " + bad.what());
     }
   }
 }
 
 void OptionTable::check(Violations& violations) const {
   for (const Option& option : options_) {
-    const std::string value = option.get();
-    violations.unless(!option.is_needed || !value.empty(),
-                      "--" + option.name + " " + option.value_name + " is needed");
+    const std::string value = option.get(), flag = "--" + option.name;
+    violations.unless(!option.is_needed || !value.empty(), flag + " " + option.value_name + " is needed");
     const auto number = value_in<double>(value);
     const auto fails = [&](const auto& check) { return number && !check.first(*number); };
     if (const auto failed = std::ranges::find_if(option.checks, fails); failed != option.checks.end())
       violations.add(option.name + " = " + value + " " + failed->second);
+    if (!option.asks()) continue;
+    if (const Option* owner = find(option.belongs_to); owner != nullptr && !owner->asks())
+      violations.add(flag + " is that of --" + owner->name + " " + owner->value_name +
+                     ", which is not given; remove it");
+    for (const auto& [name, values, why] : option.contradictions) {
+      const Option* other = find(name);
+      if (other == nullptr) continue;
+      const std::string found = other->get();
+      if (values.empty() ? other->asks() : std::ranges::count(values, found) > 0)
+        violations.add(flag + " cannot be had with --" + name + (values.empty() ? "" : " " + found) + ": " +
+                       why + "; remove one");
+    }
   }
 }
 
@@ -169,16 +166,11 @@ bool help_requested(int argc, const char* const* argv) {
                      [](const std::string word) { return word == "--help" || word == "-h"; });
 }
 
-Layer read_command_line(const OptionTable& table, int argc, const char* const* argv) {
+Layer read_command_line(OptionTable table, int argc, const char* const* argv, Violations& violations) {
   Violations unreadable;
   Layer layer = table.command_line(argc, argv, unreadable);
   table.set(layer, unreadable);
   unreadable.throw_if_any();
-  return layer;
-}
-
-Layer read_command_line(const OptionTable& table, int argc, const char* const* argv, Violations& violations) {
-  Layer layer = read_command_line(table, argc, argv);
   table.check(violations);
   return layer;
 }

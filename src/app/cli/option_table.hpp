@@ -1,9 +1,9 @@
 // A command's options as a table: a row is all that is said of an option.
 //
 // Words come first: a name that is unknown and a value that cannot be read are answered together, and alone.
-// Only when every word has been read are values judged, by their rows and by what they have to do with each
-// other. Boost.Program_options lays the help out and reads nothing: it stops at the first mistake, and knows
-// neither the line of a file nor a value that runs to the end of one.
+// Only when every word has been read are values judged, by their rows and by what rows say of each other.
+// Boost.Program_options lays the help out and reads nothing: it stops at the first mistake, lets no switch
+// take its value as a word of its own, and knows neither the line of a file nor a value with a # in it.
 #pragma once
 
 #include "moeloom/base/violations.hpp"
@@ -23,56 +23,78 @@
 namespace moeloom {
 
 struct Option {
-  std::string group;
-  std::string name;
-  std::string value_name;
-  std::string help;
+  struct Contradiction {
+    std::string option;
+    std::vector<std::string> values;  // none: whatever it asks for
+    std::string why;
+  };
+
+  std::string group, name, value_name, help;
   std::string why;  // there is such an option: whose it is, or what it is for; for us, so help leaves it out
   std::function<void(const std::string&)> set;  // throws BadValue
   std::function<std::string()> get;
+  std::string by_default;
   bool is_boolean = false;
+  bool is_needed = false;
+  bool was_said = false;
   char joins = 0;          // given again, it says more: values are joined by it; 0: the last value counts
   std::string field = {};  // what the library's errors call it (flag_words.hpp); empty: nothing
-  bool is_needed = false;
+  std::string belongs_to = {};  // an option without which it has no meaning
+  std::vector<Contradiction> contradictions = {};
   std::vector<std::pair<std::function<bool(double)>, std::string>> checks = {};
 
   Option& called(const std::string& words) { return field = words, *this; }
   Option& given_again(char between) { return joins = between, *this; }
   Option& needed() { return is_needed = true, *this; }
+  /// Where the other one asks for nothing, neither may this one.
+  Option& with(const std::string& other) { return belongs_to = other, *this; }
+  /// Neither may it where the other one asks for something, or has one of the values.
+  Option& against(const std::string& other, const std::string& because,
+                  const std::vector<std::string>& values = {}) {
+    return contradictions.push_back({other, values, because}), *this;
+  }
   /// holds(value), or else "name = value" and `words` are a violation; the first that does not hold is. A
   /// value that is no number, as auto, has nothing against it.
-  Option& must(std::function<bool(double)> holds, const std::string& words);
+  Option& must(std::function<bool(double)> holds, const std::string& words) {
+    return checks.emplace_back(std::move(holds), words), *this;
+  }
   Option& at_least(Index least);  // nor above kLargestCount
-  Option& positive();
-  Option& not_negative();
-  Option& below_one();
+  Option& positive() {
+    return must([](double value) { return value > 0; }, "must be positive");
+  }
+  Option& not_negative() {
+    return must([](double value) { return value >= 0; }, "must not be negative");
+  }
+  Option& below_one() {
+    return must([](double value) { return value >= 0 && value < 1; }, "must lie in [0, 1)");
+  }
+
+  /// It was said, or is not what it is by default; and it is not 0, none, false or empty.
+  bool asks() const;
 };
 
-/// The fields that are tied to it must outlive it.
+/// The fields that are tied to it must outlive it, and have their defaults when they are tied.
 class OptionTable {
  public:
   /// Options added from here on stand under this heading.
   void group(const std::string& title) { group_ = title; }
   /// read(text) is the field's value or throws BadValue; write(field) is the text that reads back to it.
-  template <typename T, typename Read, typename Write>
+  template <typename T, typename Read = T (*)(const std::string&), typename Write = std::string (*)(const T&)>
   Option& add(const std::string& name, const std::string& value_name, const std::string& help,
-              const std::string& why, T& field, Read read, Write write) {
+              const std::string& why, T& field, Read read = value_from<T>, Write write = value_text<T>) {
+    constexpr bool is_read_as_usual = std::is_same_v<Read, T (*)(const std::string&)>;
+    const auto get = [&field, write] { return std::string(write(field)); };
     options_.push_back({.group = group_,
                         .name = name,
                         .value_name = value_name,
                         .help = help,
                         .why = why,
                         .set = [&field, read](const std::string& text) { field = read(text); },
-                        .get = [&field, write] { return std::string(write(field)); }});
+                        .get = get,
+                        .by_default = get(),
+                        .is_boolean = is_read_as_usual &&
+                                      (std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>)});
     return options_.back();
-  }
-  template <typename T>
-  Option& add(const std::string& name, const std::string& value_name, const std::string& help,
-              const std::string& why, T& field) {
-    Option& option =
-        add(name, value_name, help, why, field, value_from<T>, [](const T& v) { return value_text(v); });
-    option.is_boolean = std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>;
-    return option;
   }
   /// One of a few words.
   template <typename T>
@@ -109,31 +131,25 @@ class OptionTable {
   /// What a file says; what became of options that are gone is added, in one line each.
   Layer file(const std::filesystem::path& path, Violations& unreadable, std::vector<std::string>& gone) const;
   /// Sets the fields of a layer.
-  void set(const Layer& layer, Violations& unreadable) const;
-  /// What each row says against its value.
+  void set(const Layer& layer, Violations& unreadable);
+  /// What each row says against its value, and against those of others.
   void check(Violations& violations) const;
 
  private:
-  struct Gone {
-    std::string now;
-    std::string what;
-  };
-
   std::string unknown(const std::string& dashes, const std::string& name) const;
+  bool takes(const Option* option, const std::string& next) const;
 
   std::vector<Option> options_;
   std::string group_;
   std::vector<std::string> positional_;
-  std::map<std::string, Gone> gone_;
+  std::map<std::string, std::pair<std::string, std::string>> gone_;
 };
 
 /// Whether --help or -h is among the arguments.
 bool help_requested(int argc, const char* const* argv);
 
-/// The command line alone, into the fields -> what it named. Throws ConfigError with every word that cannot
-/// be read.
-Layer read_command_line(const OptionTable& table, int argc, const char* const* argv);
-/// The same, and what the rows say against the values.
-Layer read_command_line(const OptionTable& table, int argc, const char* const* argv, Violations& violations);
+/// The command line alone, into the fields -> what it named; what the rows say against the values is added.
+/// Throws ConfigError with every word that cannot be read.
+Layer read_command_line(OptionTable table, int argc, const char* const* argv, Violations& violations);
 
 }  // namespace moeloom

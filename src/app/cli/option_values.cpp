@@ -3,27 +3,25 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
+#include <string_view>
+#include <utility>
 
 #include "cli/environment.hpp"
 
 namespace moeloom {
 namespace {
 
-struct ByteUnit {
-  const char* suffix;
-  Index bytes;
-};
-constexpr std::array kByteUnits = {ByteUnit{"TiB", Index{1} << 40},
-                                   ByteUnit{"GiB", Index{1} << 30},
-                                   ByteUnit{"MiB", Index{1} << 20},
-                                   ByteUnit{"KiB", Index{1} << 10},
-                                   ByteUnit{"TB", 1'000'000'000'000},
-                                   ByteUnit{"GB", 1'000'000'000},
-                                   ByteUnit{"MB", 1'000'000},
-                                   ByteUnit{"KB", 1'000},
-                                   ByteUnit{"", 1}};
+using ByteUnit = std::pair<std::string_view, Index>;
+constexpr std::array<ByteUnit, 9> kByteUnits = {{{"TiB", Index{1} << 40},
+                                                 {"GiB", Index{1} << 30},
+                                                 {"MiB", 1 << 20},
+                                                 {"KiB", 1 << 10},
+                                                 {"TB", 1'000'000'000'000},
+                                                 {"GB", 1'000'000'000},
+                                                 {"MB", 1'000'000},
+                                                 {"KB", 1'000},
+                                                 {"", 1}}};
 
 /// Insertions, deletions and substitutions from one word to the other (Levenshtein).
 std::size_t edit_distance(const std::string& a, const std::string& b) {
@@ -56,35 +54,24 @@ void read_value(const std::string& text, StepRange& value) {
   value = {*from, *to};
 }
 
-std::string value_text(bool value) {
-  return value ? "true" : "false";
-}
-
-std::string value_text(const StepRange& value) {
-  return value_text(value.from) + ":" + value_text(value.to);
-}
-
 Index read_bytes(const std::string& text) {
-  for (const auto& [suffix, bytes] : kByteUnits) {
-    if (!text.ends_with(suffix)) continue;
-    const std::string number = trimmed(text.substr(0, text.size() - std::string(suffix).size()));
-    const auto count = value_in<Index>(number);
-    if (count && *count >= 0 && *count <= std::numeric_limits<Index>::max() / bytes) return *count * bytes;
-    if (count || bytes == 1) break;
-    const double all = value_in<double>(number).value_or(-1) * static_cast<double>(bytes);  // 25.4MiB
-    if (all >= 0 && all < 0x1p62) return static_cast<Index>(std::llround(all));
-    break;
-  }
-  throw BadValue("expected bytes, as 4GiB, 512MiB, 64KiB, 5GB, 500MB or a plain number");
+  const auto has = [&](const ByteUnit& unit) { return text.ends_with(unit.first); };
+  const auto& [suffix, unit] = *std::ranges::find_if(kByteUnits, has);
+  const std::string number = trimmed(text.substr(0, text.size() - suffix.size()));
+  const auto whole = value_in<Index>(number);
+  const auto parts = unit > 1 ? value_in<double>(number) : std::nullopt;  // 25.4MiB
+  const double bytes = (whole ? static_cast<double>(*whole) : parts.value_or(-1)) * static_cast<double>(unit);
+  if (!(bytes >= 0 && bytes < 0x1p63))
+    throw BadValue("expected bytes, as 4GiB, 512MiB, 64KiB, 5GB, 500MB or a plain number");
+  return whole ? *whole * unit : static_cast<Index>(std::llround(bytes));
 }
 
 std::string exact_bytes_text(Index bytes) {
+  const auto is_shorter = [](const std::string& a, const std::string& b) { return a.size() < b.size(); };
   std::string best = value_text(bytes);
-  for (const auto& [suffix, unit] : kByteUnits) {
-    if (bytes == 0 || bytes % unit != 0) continue;
-    const std::string text = value_text(bytes / unit) + suffix;
-    if (text.size() < best.size()) best = text;
-  }
+  for (const auto& [suffix, unit] : kByteUnits)
+    if (bytes != 0 && bytes % unit == 0)
+      best = std::min(best, value_text(bytes / unit) + std::string(suffix), is_shorter);
   return best;
 }
 

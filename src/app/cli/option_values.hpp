@@ -26,10 +26,7 @@ class BadValue : public Error {
 
 void read_value(const std::string& text, bool& value);       // 1 true on yes, 0 false off no
 void read_value(const std::string& text, StepRange& value);  // 10:20, not empty
-std::string value_text(bool value);
-std::string value_text(const StepRange& value);
-
-/// A number, finite, or a text as it is.
+/// A number, finite; an optional, of which "auto" is none; a list, 0,3,5; or a text as it is.
 template <typename T>
 void read_value(const std::string& text, T& value) {
   if constexpr (std::is_arithmetic_v<T>) {
@@ -39,47 +36,39 @@ void read_value(const std::string& text, T& value) {
     throw BadValue(std::is_floating_point_v<T> ? "expected a finite number"
                    : std::is_signed_v<T>       ? "expected a whole number"
                                                : "expected a whole number from 0 to 2^64 - 1");
+  } else if constexpr (requires { value.reset(); }) {
+    value.reset();
+    if (text != "auto") read_value(text, value.emplace());
+  } else if constexpr (requires { value.emplace_back(); }) {
+    value.clear();
+    for (const std::string& word : text.empty() ? std::vector<std::string>() : split(text, ',')) {
+      if (word.empty()) throw BadValue("expected values with commas between them");
+      read_value(word, value.emplace_back());
+    }
   } else {
     value = text;
   }
 }
+
 /// Of a number the shortest text that reads back to the same bits.
 template <typename T>
 std::string value_text(const T& value) {
-  if constexpr (std::is_arithmetic_v<T>) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<T, StepRange>) {
+    return value_text(value.from) + ":" + value_text(value.to);
+  } else if constexpr (std::is_arithmetic_v<T>) {
     std::array<char, 64> text;
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? value_text(*value) : "auto";
+  } else if constexpr (requires(T list) { list.emplace_back(); }) {
+    std::vector<std::string> words;
+    for (const auto& each : value) words.push_back(value_text(each));
+    return joined(words, ",");
   } else {
     return value;
   }
-}
-
-/// "auto" is no value.
-template <typename T>
-void read_value(const std::string& text, std::optional<T>& value) {
-  value.reset();
-  if (text != "auto") read_value(text, value.emplace());
-}
-template <typename T>
-std::string value_text(const std::optional<T>& value) {
-  return value ? value_text(*value) : "auto";
-}
-
-/// 0,3,5
-template <typename T>
-void read_value(const std::string& text, std::vector<T>& value) {
-  value.clear();
-  if (text.empty()) return;
-  for (const std::string& word : split(text, ',')) {
-    if (word.empty()) throw BadValue("expected values with commas between them");
-    read_value(word, value.emplace_back());
-  }
-}
-template <typename T>
-std::string value_text(const std::vector<T>& value) {
-  std::vector<std::string> words;
-  for (const T& each : value) words.push_back(value_text(each));
-  return joined(words, ",");
 }
 
 template <typename T>

@@ -129,7 +129,6 @@ struct RunOptions {
   bool allow_faults = false;                 // that MOELOOM_FAULT asks for
   Index log_every = 1;
   ProgressMode progress = ProgressMode::kAuto;
-  bool quiet = false;
   TraceOptions trace;
   RoutingOptions routing;
 };
@@ -145,7 +144,7 @@ struct RouterOptions {
   std::optional<bool> aux_loss_pooled;  // none: a model from flags by layer, others pooled as HF
   BalanceOver aux_loss_over = BalanceOver::kMicroBatch;
   double z_loss_coef = 0;
-  RouterBiasSettings bias;
+  double bias_rate = 0;            // of biases of the choice; 0: they stay
   Index row_budget = 0;            // rows a rank receives at once; 0: as many as come
   std::optional<Workload> forced;  // choices that replace the routers' in training
 };

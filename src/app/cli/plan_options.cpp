@@ -78,9 +78,11 @@ void add_work_options(OptionTable& table, PlanOptions& options) {
       .add("expert-load", "X", "rows of the fullest expert over the mean, as metrics.jsonl has it; 1: even",
            "the fullest rank's time is the step's", options.expert_load)
       .must([](double load) { return load >= 1; }, "is below 1, the mean of all experts; choose 1 or more");
-  table.add("routing", "trace:FILE",
-            "instead: rows of each expert as --record-routing recorded them; @LAYER: of one",
-            "load as it was, expert by expert", options.routing);
+  table
+      .add("routing", "trace:FILE",
+           "instead: rows of each expert as --record-routing recorded them; @LAYER: of one",
+           "load as it was, expert by expert", options.routing)
+      .against("expert-load", "they are two answers to how rows lie");
   add_rate_options(table, options.threads, options.dtype);
   table.add("gmm-budget", "BYTES", "as of train: the most that packed experts of a layer may take", kAsTrain,
             options.gmm_budget_bytes, read_bytes, exact_bytes_text);
@@ -158,8 +160,6 @@ PlanOptions parse_plan_options(int argc, const char* const* argv) {
   Violations violations = read(table_of(options), argc, argv, options.model);
   violations.unless(options.routing.empty() || options.routing.starts_with(RecordedWorkload::kPrefix),
                     "--routing " + options.routing + " is no trace:FILE, which a recording is named by");
-  violations.unless(options.routing.empty() || options.expert_load == 1,
-                    "--routing and --expert-load are two answers to how rows lie; remove one");
   check_tokens(options, violations);
   check_ranks(options, violations);
   violations.throw_if_any();

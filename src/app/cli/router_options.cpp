@@ -35,7 +35,9 @@ void add_balance_options(OptionTable& table, RouterOptions& router) {
       .add("aux-loss-coef", "X", "weight of the load-balancing loss; auto: the model's own",
            "router_aux_loss_coef of config.json; tuning wants another than training from nothing",
            router.aux_loss_coef)
-      .not_negative();
+      .not_negative()
+      .against("router", "experts that choose are even by themselves", {"expert-choice"})
+      .against("router", "token ids choose, which no loss changes", {"hash"});
   table.add_choice<std::optional<bool>>(
       "aux-loss",
       "layer: each layer is balanced by itself; pooled: all layers' tokens together, as Hugging Face has it; "
@@ -58,25 +60,19 @@ void add_balance_options(OptionTable& table, RouterOptions& router) {
       .add("router-bias-rate", "X",
            "after each step, how far the biases of the choice move towards even load, for models that have "
            "such biases; 0: they stay",
-           "DeepSeek-V3 is balanced so; --moe-router-bias-update-rate of Megatron-LM", router.bias.rate)
+           "DeepSeek-V3 is balanced so; --moe-router-bias-update-rate of Megatron-LM", router.bias_rate)
       .not_negative();
-  table.add_choice<RouterBiasRule>(
-      "router-bias-rule", "sign: by the rate; proportional: by the rate times the relative error of the load",
-      "the two rules of Loss-Free Balancing (Wang et al. 2024)", router.bias.rule,
-      {{"sign", RouterBiasRule::kSign}, {"proportional", RouterBiasRule::kProportional}});
 }
 
 void add_capacity_options(OptionTable& table, RouterOptions& router) {
   RouterTraining& training = router.training;
   table
       .add("capacity-factor", "X",
-           "in training an expert takes at most X times an even share of the rows of all ranks, and drops "
-           "the rest; 0: it drops none",
+           "in training an expert takes at most X times an even share of the rows of all ranks, those of "
+           "the largest weights, and drops the rest; 0: it drops none",
            "Switch Transformer; --moe-expert-capacity-factor of Megatron-LM", training.capacity_factor)
-      .not_negative();
-  table.add_choice<DropBy>("drop-by", "which rows a full expert keeps: the largest weights, or the first",
-                           "--moe-token-drop-policy of Megatron-LM", training.drop_by,
-                           {{"probability", DropBy::kProbability}, {"position", DropBy::kPosition}});
+      .not_negative()
+      .against("router", "experts that choose are all filled alike", {"expert-choice"});
   table
       .add("row-budget", "N",
            "the most rows that a rank takes of a layer at once: with more, the layer runs in slices, and its "
@@ -102,35 +98,20 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
   table.add_choice<RouterDType>("router-dtype", "in which logits, scores and weights are computed",
                                 "--moe-router-dtype of Megatron-LM: close scores of many experts",
                                 router.dtype, {{"fp32", RouterDType::kFp32}, {"fp64", RouterDType::kFp64}});
-  table
-      .add("router-jitter", "X",
-           "in training the router sees each number times a random one of [1 - X, 1 + X]",
-           "router_jitter_noise of Mixtral and Switch Transformer", router.training.jitter)
-      .below_one();
   add_capacity_options(table, router);
   add_balance_options(table, router);
-  table.add("force-routing", "NAME",
-            "for measurements: a made-up routing, as balanced or zipf, in place of the routers' choices in "
-            "training; none: they choose",
-            "--moe-router-force-load-balancing of Megatron-LM: what a step costs at a load that is known",
-            router.forced, read_forced, forced_text);
+  table
+      .add("force-routing", "NAME",
+           "for measurements: a made-up routing, as balanced or zipf, in place of the routers' choices in "
+           "training; none: they choose",
+           "--moe-router-force-load-balancing of Megatron-LM: what a step costs at a load that is known",
+           router.forced, read_forced, forced_text)
+      .against("router", "it has nothing left to choose", {"expert-choice", "hash"});
 }
 
 void check_router_options(const RouterOptions& router, Violations& violations) {
-  const RouterTraining& training = router.training;
-  const bool by_expert = router.kind == RouterKind::kExpertChoice;
-  violations.unless(training.drop_by == DropBy::kProbability || training.capacity_factor > 0,
-                    "--drop-by is that of --capacity-factor, which is not given; remove it");
-  violations.unless(router.bias.rule == RouterBiasRule::kSign || router.bias.rate != 0,
-                    "--router-bias-rule is that of --router-bias-rate, which is not given; remove it");
   violations.unless(!router.forced || router.forced->recorded() == nullptr,
                     "--force-routing makes a routing up; a recorded one is forced by --replay-routing");
-  violations.unless(!by_expert || training.capacity_factor == 0,
-                    "--router expert-choice fills every expert alike; remove --capacity-factor");
-  violations.unless(!by_expert || router.aux_loss_coef.value_or(0) == 0,
-                    "--router expert-choice is even by itself; remove --aux-loss-coef");
-  violations.unless(router.kind != RouterKind::kHash || router.aux_loss_coef.value_or(0) == 0,
-                    "--router hash chooses by token ids, which no loss changes; remove --aux-loss-coef");
   check_balance({router.aux_loss_pooled.value_or(false), router.aux_loss_over}, violations);
 }
 
@@ -138,12 +119,12 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
   Violations violations;
   const RouterOptions& router = options.router;
   const std::optional<MoeRule>& rule = config.family().moe;
-  violations.unless(router.bias.rate == 0 || (rule && rule->corrected),
+  violations.unless(router.bias_rate == 0 || (rule && rule->corrected),
                     "--router-bias-rate moves biases of the choice, and " + config.model_type +
                         " has none; families that have them: " + families_with_bias());
   const bool asks = router.kind || router.forced || router.training.capacity_factor > 0 ||
-                    router.training.jitter > 0 || router.row_budget > 0 ||
-                    router.dtype != RouterDType::kFp32 || router.aux_loss_over != BalanceOver::kMicroBatch;
+                    router.row_budget > 0 || router.dtype != RouterDType::kFp32 ||
+                    router.aux_loss_over != BalanceOver::kMicroBatch;
   violations.unless(!asks || config.has_experts(),
                     "options of routing were given, and no layer of this model has experts; remove them");
   violations.unless(router.kind != RouterKind::kExpertChoice || !rule || (!rule->groups && !rule->corrected),
@@ -163,6 +144,30 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
     if (const auto why = why_not(*router.forced, {1, config.num_experts, config.num_experts_per_tok}))
       violations.unless(false, "--force-routing: " + *why);
   return violations.list();
+}
+
+std::vector<std::string> router_loss_violations(const TrainOptions& options, const ModelConfig& config) {
+  std::vector<std::string> violations;
+  const auto refuse = [&](const char* name, double coefficient, const std::string& reason) {
+    if (coefficient <= 0) return;
+    violations.push_back("--" + std::string(name) + " " + value_text(coefficient) +
+                         " has nothing to weigh: " + reason + "; remove it");
+  };
+  const std::string no_experts = "no layer of this model has experts";
+  if (!config.has_experts()) refuse("aux-loss-coef", options.router.aux_loss_coef.value_or(0), no_experts);
+  if (!config.has_z_loss())
+    refuse("z-loss-coef", options.router.z_loss_coef,
+           config.has_experts() ? "the router of " + config.model_type +
+                                      " scores each expert by itself, without a sum over all of them"
+                                : no_experts);
+  return violations;
+}
+
+std::vector<std::string> routing_violations(const RoutingOptions& options, const ModelConfig& config) {
+  if (config.has_experts() || (options.record.empty() && options.replay.empty())) return {};
+  const char* name = options.record.empty() ? "--replay-routing " : "--record-routing ";
+  return {name + (options.record.empty() ? options.replay : options.record).string() +
+          " needs experts, and no layer of this model has any; remove it"};
 }
 
 }  // namespace moeloom

@@ -63,8 +63,8 @@ bool stderr_is_watched() {
   return Terminal().found();
 }
 
-bool progress_is_live(ProgressMode mode, bool quiet, bool watched) {
-  if (mode == ProgressMode::kAuto) return watched && !quiet;
+bool progress_is_live(ProgressMode mode, LogLevel level, bool watched) {
+  if (mode == ProgressMode::kAuto) return watched && level <= LogLevel::kInfo;
   return mode == ProgressMode::kOn;
 }
 

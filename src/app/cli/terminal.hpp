@@ -5,6 +5,7 @@
 // default.
 #pragma once
 
+#include "cli/log_level.hpp"
 #include "cli/options.hpp"
 
 namespace moeloom {
@@ -13,7 +14,7 @@ namespace moeloom {
 bool stderr_is_watched();
 
 /// Whether a live line should be shown.
-bool progress_is_live(ProgressMode mode, bool quiet, bool watched);
+bool progress_is_live(ProgressMode mode, LogLevel level, bool watched);
 
 /// Columns of the terminal behind stderr; 80 if it does not say.
 Index terminal_columns();

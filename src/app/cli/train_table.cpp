@@ -17,6 +17,7 @@ void add_source_options(OptionTable& table, ModelOptions& model) {
            "or "
            "have too many",
            "folders of models that see, or with a head that is to be learned", model.allow_missing)
+      .with("model")
       .called("tensors that may be missing");
   add_ignore_option(table, model.ignored_keys);
 }
@@ -29,6 +30,7 @@ void add_data_options(OptionTable& table, DataOptions& data, BatchShape& batch) 
            "given "
            "again, are mixed by their weights, or without weights read as one",
            "mixtures, as --data-path of Megatron-LM has them", data.sources, read_sources, sources_text)
+      .needed()
       .given_again(',');
   add_reading_options(table, data.format, data.rows, data.skip_bad, data.cache);
   table.add_choice<TooLong>(
@@ -67,8 +69,10 @@ void add_saving_options(OptionTable& table, RunOptions& run) {
       .needed();
   table.add("overwrite", "BOOL", "replace a run that the folder holds already",
             "a run that was not meant to be replaced", run.overwrite);
-  table.add("resume", "DIR", "go on from a run or one of its checkpoints, with its train.conf",
-            "resume_from_checkpoint of transformers", run.resume);
+  table
+      .add("resume", "DIR", "go on from a run or one of its checkpoints, with its train.conf",
+           "resume_from_checkpoint of transformers", run.resume)
+      .against("model", "the checkpoint has the model");
   table.add("seed", "N", "of initial weights, batches and the sample", "the same run again", run.seed);
   table
       .add("steps", "N", "updates in all, those before a resume included", "max_steps of transformers",
@@ -92,9 +96,11 @@ void add_saving_options(OptionTable& table, RunOptions& run) {
   table.add("export", "DIR",
             "new folder for config.json and weights alone, after the last step; a resumed run still makes it",
             "what is given to others has no optimizer", run.export_folder);
-  table.add_choice("export-dtype", "what the weights in --export are rounded to",
-                   "published models are in bf16", run.export_dtype,
-                   {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
+  table
+      .add_choice("export-dtype", "what the weights in --export are rounded to",
+                  "published models are in bf16", run.export_dtype,
+                  {{"fp32", DType::kF32}, {"bf16", DType::kBF16}})
+      .with("export");
 }
 
 void add_checking_options(OptionTable& table, RunOptions& run) {
@@ -159,27 +165,35 @@ void add_watching_options(OptionTable& table, RunOptions& run) {
             "a variable that stayed in a shell must break no run", run.allow_faults);
   table.add("log-every", "N", "steps between log lines", "logging_steps of transformers", run.log_every)
       .at_least(1);
-  table.add_choice("progress", "one live line; auto: on a terminal", "a log file is no terminal",
-                   run.progress,
+  table.add_choice("progress", "one live line; auto: on a terminal, where MOELOOM_LOG leaves info in",
+                   "a log file is no terminal", run.progress,
                    {{"auto", ProgressMode::kAuto}, {"on", ProgressMode::kOn}, {"off", ProgressMode::kOff}});
-  table.add("quiet", "BOOL", "only warnings and errors on the terminal", "scripts", run.quiet);
 }
 
 void add_recording_options(OptionTable& table, RunOptions& run) {
   table.add("trace", "FILE", "every rank's phases and products of a few steps, for ui.perfetto.dev",
             "where a step's time goes", run.trace.file);
-  table.add("trace-steps", "FROM:TO", "those steps, without TO; auto: ten, after the first of the run",
-            "a step that was slow", run.trace.steps);
-  table.add("record-routing", "FILE",
-            "chosen experts and their weights of some steps, for --replay-routing, bench and plan",
-            "measurements with the load of a real model", run.routing.record);
-  table.add("record-steps", "FROM:TO", "those steps, without TO; auto: the last ten of the run",
-            "load changes as routers learn", run.routing.record_steps);
-  table.add(
-      "replay-routing", "FILE",
-      "every token goes to the experts that were recorded, by step number where the texts are the same, "
-      "else in turn",
-      "routing replay of reinforcement learning; two meshes at the same load", run.routing.replay);
+  table
+      .add("trace-steps", "FROM:TO", "those steps, without TO; auto: ten, after the first of the run",
+           "a step that was slow", run.trace.steps)
+      .with("trace");
+  table
+      .add("record-routing", "FILE",
+           "chosen experts and their weights of some steps, for --replay-routing, bench and plan",
+           "measurements with the load of a real model", run.routing.record)
+      .against("router", "it keeps as many experts of each token, and those that choose have no such number",
+               {"expert-choice"});
+  table
+      .add("record-steps", "FROM:TO", "those steps, without TO; auto: the last ten of the run",
+           "load changes as routers learn", run.routing.record_steps)
+      .with("record-routing");
+  table
+      .add("replay-routing", "FILE",
+           "every token goes to the experts that were recorded, by step number where the texts are the same, "
+           "else in turn",
+           "routing replay of reinforcement learning; two meshes at the same load", run.routing.replay)
+      .against("router", "it has nothing left to choose", {"expert-choice", "hash"})
+      .against("force-routing", "both replace what routers choose");
 }
 
 }  // namespace
@@ -201,6 +215,16 @@ OptionTable train_table(TrainOptions& options) {
   add_recording_options(table, options.run);
   table.gone("calibrate", "false",
              "a rule chooses the experts' path, and `moeloom calibrate` measures for `moeloom plan`");
+  table.gone("drop-by", "probability",
+             "a full expert keeps the largest weights, which changes the losses from here on");
+  table.gone("muon-momentum", "0.95", "Muon's is 0.95, which changes the updates from here on");
+  table.gone("decay-all", "false", "norms and biases do not decay, which changes the updates from here on");
+  table.gone("sparse-step", "1",
+             "--dense-layers names them for a new model; a run that goes on has those of its checkpoint");
+  table.gone("quiet", "false", "MOELOOM_LOG=warn leaves warnings and errors alone on the terminal");
+  table.gone("router-bias-rule", "sign",
+             "--router-bias-rate moves biases by the sign alone, which changes the losses from here on");
+  table.gone("router-jitter", "0", "routers see each number as it is, which changes the losses from here on");
   table.gone("progress-thread", "auto", "each rank moves messages between its tasks; that changes no number");
   return table;
 }

@@ -128,4 +128,8 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
       read_network_or_auto, network_or_auto);
 }
 
+MeshShape mesh_shape(const MeshOptions& options, Index world) {
+  return MeshShape{options.dp, options.ep, options.order}.completed(world);
+}
+
 }  // namespace moeloom

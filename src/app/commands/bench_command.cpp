@@ -150,7 +150,7 @@ class Sweep {
   }
 
   void run() {
-    on_rank_0([&] { file_.emplace(options_.out, options_.fresh ? world_.world().size() : 0); });
+    on_rank_0([&] { file_.emplace(options_.out); });
     for (const EpGroup& group : groups_) {
       const EpGroup left = missing(group);
       if (left.size() < group.size())

@@ -16,8 +16,9 @@ int train_command(int argc, char** argv, Watcher& watcher) {
   auto [request, inputs] = agree_on_run(argc, argv, world, &watcher.board());
   const RunOptions& run = request.options.run;
   watcher.watch({run.folder, world.rank(), world.size(), run.stall_seconds});
-  const bool live = world.rank() == 0 && progress_is_live(run.progress, run.quiet, stderr_is_watched());
-  Log log({.rank = world.rank(), .level = request.flags.log_level, .quiet = run.quiet, .live_line = live});
+  const LogLevel level = request.flags.log_level;
+  const bool live = world.rank() == 0 && progress_is_live(run.progress, level, stderr_is_watched());
+  Log log({.rank = world.rank(), .level = level, .live_line = live});
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
   if (const Index nodes = request.flags.pretended_nodes; nodes > 0)
     world.exchange_by(ExchangeWay::kSwaps, nodes);

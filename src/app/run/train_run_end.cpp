@@ -88,7 +88,7 @@ void TrainRun::finish() {
     write_report(in_run(kReportFile), in_run("metrics.jsonl"), info);
   });
   write_output("result", [&] {
-    if (is_rank_0() && !options_.run.quiet) print_result(validation, text);
+    if (is_rank_0()) print_result(validation, text);
   });
   if (!sound)
     throw AgreedError(

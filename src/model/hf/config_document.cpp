@@ -156,7 +156,7 @@ void read_groups(ConfigReader& reader, const GroupRule& rule, ModelConfig& confi
   const Index kept = reader.optional_integer("topk_group", rule.kept).value_or(1);
   if (method == "greedy") return;
   if (rule.by_method && method != "group_limited_greedy")
-    reader.refuse("topk_method = \"" + method + "\" is not supported; known: greedy, group_limited_greedy");
+    reader.unsupported("topk_method", method, "greedy, group_limited_greedy");
   config.n_group = groups;
   config.topk_group = kept;
 }
@@ -242,8 +242,7 @@ void read_quantization(ConfigReader& reader, const Family& family) {
   if (!family.reads_mxfp4 || !reader.has("quantization_config")) return reader.fixed(kNotQuantized);
   ConfigReader quantization = reader.object("quantization_config");
   const std::string method = quantization.text_or("quant_method", "");
-  if (method != "mxfp4")
-    quantization.refuse("quant_method = \"" + method + "\" is not supported; known: mxfp4");
+  if (method != "mxfp4") quantization.unsupported("quant_method", method, "mxfp4");
 }
 
 void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) {

@@ -16,20 +16,18 @@ Index layers_of(const ModelConfig& config) {
 std::vector<Index> by_interval(ConfigReader& reader, Index layers) {
   const Index begin = reader.integer_or("moe_layer_start_index", 1);
   const Index last = reader.integer_or("moe_layer_end_index", -1);
-  const Index interval = reader.integer_or("moe_layer_interval", 1);
-  if (interval < 1) reader.refuse("moe_layer_interval = " + std::to_string(interval) + " must be at least 1");
+  const Index interval = reader.count_or("moe_layer_interval", 1);
   if (last < -1) reader.refuse("moe_layer_end_index = " + std::to_string(last) + " must be -1 or a layer");
   std::vector<Index> list;
   const Index end = last < 0 ? layers : std::min(layers - 1, last) + 1;
-  for (Index layer = std::max<Index>(begin, 0); layer < end && interval > 0; ++layer)
+  for (Index layer = std::max<Index>(begin, 0); layer < end; ++layer)
     if ((layer + 1) % interval == 0) list.push_back(layer);
   return list;
 }
 
 /// Llama 4: moe_layers, or each interleave_moe_layer_step-th layer.
 std::vector<Index> by_list(ConfigReader& reader, Index layers) {
-  const Index step = reader.integer_or("interleave_moe_layer_step", 1);
-  if (step < 1) reader.refuse("interleave_moe_layer_step = " + std::to_string(step) + " must be at least 1");
+  const Index step = reader.count_or("interleave_moe_layer_step", 1);
   std::vector<Index> list;
   if (reader.has("moe_layers")) {
     list = reader.integers("moe_layers");
@@ -40,43 +38,34 @@ std::vector<Index> by_list(ConfigReader& reader, Index layers) {
         reader.refuse("moe_layers names layer " + std::to_string(layer) + " of " + std::to_string(layers));
     return list;
   }
-  for (Index layer = step - 1; layer < layers && step > 0; layer += step) list.push_back(layer);
+  for (Index layer = step - 1; layer < layers; layer += step) list.push_back(layer);
   return list;
 }
 
-/// layer_types, or `fallback(layer)`; each is full_attention or `other`. Empty after a refusal.
+bool has_one_a_layer(ConfigReader& reader, const std::string& key, Index entries, Index layers) {
+  if (entries != layers)
+    reader.refuse(key + " has " + std::to_string(entries) +
+                  " entries, but num_hidden_layers = " + std::to_string(layers));
+  return entries == layers;
+}
+
+/// layer_types, or `fallback(layer)`; each is full_attention or `other`. Empty where they are refused.
 template <typename Fallback>
 std::vector<std::string> types_of(ConfigReader& reader, Index layers, const std::string& other,
                                   Fallback fallback) {
   std::vector<std::string> types = reader.texts("layer_types");
   if (!reader.has("layer_types"))
     for (Index layer = 0; layer < layers; ++layer) types.push_back(fallback(layer));
-  if (std::ssize(types) != layers) {
-    reader.refuse("layer_types has " + std::to_string(types.size()) +
-                  " entries, but num_hidden_layers = " + std::to_string(layers));
-    return {};
-  }
-  for (const std::string& type : types)
-    if (type != kWholeAttention && type != other) {
-      reader.refuse("layer_types holds \"" + type + "\"; known: full_attention, " + other);
-      return {};
-    }
-  return types;
+  return are_layer_types(reader, types, layers, other) ? types : std::vector<std::string>();
 }
 
 /// 1 for a layer with rope, as no_rope_layers says it.
 std::vector<Index> layers_with_rope(ConfigReader& reader, Index layers) {
   std::vector<Index> rope = reader.integers("no_rope_layers");
-  const Index interval = reader.integer_or("no_rope_layer_interval", 4);
-  if (interval < 1) reader.refuse("no_rope_layer_interval must be at least 1");
+  const Index interval = reader.count_or("no_rope_layer_interval", 4);
   if (rope.empty())  // as HF, which takes an empty list for none
-    for (Index layer = 0; layer < layers; ++layer)
-      rope.push_back(interval > 0 && (layer + 1) % interval == 0 ? 0 : 1);
-  if (std::ssize(rope) != layers) {
-    reader.refuse("no_rope_layers has " + std::to_string(rope.size()) +
-                  " entries, but num_hidden_layers = " + std::to_string(layers));
-    rope.assign(at(layers), 1);
-  }
+    for (Index layer = 0; layer < layers; ++layer) rope.push_back((layer + 1) % interval == 0 ? 0 : 1);
+  if (!has_one_a_layer(reader, "no_rope_layers", std::ssize(rope), layers)) rope.assign(at(layers), 1);
   return rope;
 }
 
@@ -102,15 +91,25 @@ void read_delta_net(ConfigReader& reader, Index layers, ModelConfig& config) {
   config.linear_num_value_heads = reader.integer_or("linear_num_value_heads", 32);
   config.linear_key_head_dim = reader.integer_or("linear_key_head_dim", 128);
   config.linear_value_head_dim = reader.integer_or("linear_value_head_dim", 128);
-  const Index interval = reader.integer_or("full_attention_interval", 4);
-  if (interval < 1) reader.refuse("full_attention_interval must be at least 1");
+  const Index interval = reader.count_or("full_attention_interval", 4);
   const std::string linear = "linear_attention";
   config.attention_layers = attention_among(types_of(reader, layers, linear, [&](Index layer) {
-    return interval > 0 && (layer + 1) % interval != 0 ? linear : std::string(kWholeAttention);
+    return (layer + 1) % interval != 0 ? linear : std::string(kWholeAttention);
   }));
 }
 
 }  // namespace
+
+bool are_layer_types(ConfigReader& reader, const std::vector<std::string>& types, Index layers,
+                     const std::string& other) {
+  if (!has_one_a_layer(reader, "layer_types", std::ssize(types), layers)) return false;
+  for (const std::string& type : types)
+    if (type != kWholeAttention && type != other) {
+      reader.refuse("layer_types holds \"" + type + "\"; known: full_attention, " + other);
+      return false;
+    }
+  return true;
+}
 
 void read_mixers(ConfigReader& reader, OtherMixer other, Index layers, ModelConfig& config) {
   if (other == OtherMixer::kShortConv) return read_short_conv(reader, layers, config);
@@ -125,16 +124,14 @@ void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config
 
 void read_chunks(ConfigReader& reader, Index layers, ModelConfig& config) {
   config.rope_layers = layers_with_rope(reader, layers);
-  const Index size = reader.integer_or("attention_chunk_size", 8192);
-  if (size < 1) reader.refuse("attention_chunk_size = " + std::to_string(size) + " must be at least 1");
+  const Index size = reader.count_or("attention_chunk_size", 8192);
   const std::string chunked = "chunked_attention";
   for (const std::string& type : types_of(reader, layers, chunked, [&](Index layer) {
          return config.rope_layers[at(layer)] != 0 ? chunked : std::string(kWholeAttention);
        }))
     config.chunks.push_back(type == chunked ? size : 0);
-  const Index floor_scale = reader.integer_or("floor_scale", 8192);
+  const Index floor_scale = reader.count_or("floor_scale", 8192);
   const double attn_scale = reader.number_or("attn_scale", 0.1);
-  if (floor_scale < 1) reader.refuse("floor_scale must be at least 1");
   if (!reader.truth_or("attn_temperature_tuning", true)) return;  // 4 in dumps of transformers 4.51
   config.floor_scale = floor_scale;
   config.attn_scale = attn_scale;

@@ -4,9 +4,16 @@
 
 #include "moeloom/model/hf/config.hpp"
 
+#include <string>
+#include <vector>
+
 #include "hf/config_reader.hpp"
 
 namespace moeloom {
+
+/// Whether there is one a layer, each full_attention or `other`; else it is refused.
+bool are_layer_types(ConfigReader& reader, const std::vector<std::string>& types, Index layers,
+                     const std::string& other);
 
 /// moe_layers or an interval -> config.sparse_layers, by rising number.
 void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config);

@@ -100,6 +100,12 @@ Index ConfigReader::integer_or(const std::string& key, Index fallback) {
   return has_value(key) ? document_.integer(key) : fallback;
 }
 
+Index ConfigReader::count_or(const std::string& key, Index fallback) {
+  const Index count = integer_or(key, fallback);
+  if (count < 1) refuse(key + " = " + std::to_string(count) + " must be at least 1");
+  return std::max<Index>(count, 1);
+}
+
 double ConfigReader::number_or(const std::string& key, double fallback) {
   return has_value(key) ? document_.number(key) : fallback;
 }

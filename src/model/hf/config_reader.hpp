@@ -36,6 +36,7 @@ class ConfigReader {
   Index integer_of_all_layers(const std::string& key, Index layers);
   Index integer_or(const std::string& key, Index fallback);
   double number_or(const std::string& key, double fallback);
+  Index count_or(const std::string& key, Index fallback);  // below 1 is a violation, and then 1
   bool boolean_or(const std::string& key, bool fallback);  // null is false, as in Python
   bool truth_or(const std::string& key, bool fallback);    // also a number, true where it is not 0
   std::string text_or(const std::string& key, const std::string& fallback);
@@ -50,6 +51,9 @@ class ConfigReader {
   void fixed(const FixedKey& key);
   void none(const std::string& key, const std::string& why);  // may only be null, or an object without keys
   void skip(const std::vector<std::string>& keys);
+  void unsupported(const std::string& key, const std::string& value, const std::string& known) {
+    refuse(key + " = \"" + value + "\" is not supported; known: " + known);
+  }
   void refuse(const std::string& text) { findings_.violations.push_back(path_ + text); }
   /// Every key that nobody asked for and that says something is unknown. Those that begin with _ are not
   /// meant to be read, and those of unsloth's trainers say how it was trained.

@@ -92,7 +92,7 @@ std::string type_of(ConfigReader& rope) {
 RopeScaling longrope_or_none(ConfigReader& top, ConfigReader& rope, const std::string& type,
                              const ModelConfig& config) {
   if (type == "longrope" || type == "su" || type == "yarn") return longrope(top, rope, config);
-  rope.refuse("rope_type = \"" + type + "\" is not supported; known: default, longrope");
+  rope.unsupported("rope_type", type, "default, longrope");
   return {};
 }
 
@@ -105,7 +105,7 @@ RopeScaling scaling_of(ConfigReader& top, ConfigReader& rope, const Family& fami
   if (type == "linear") return linear(rope);
   if (type == "llama3") return llama3(top, rope);
   if (type == "yarn") return yarn(top, rope, config);
-  rope.refuse("rope_type = \"" + type + "\" is not supported; known: default, linear, llama3, yarn");
+  rope.unsupported("rope_type", type, "default, linear, llama3, yarn");
   return {};
 }
 
@@ -147,10 +147,14 @@ void read_rotary_width(ConfigReader& top, ModelConfig& config) {
   config.partial_rotary_factor = static_cast<double>(width) / static_cast<double>(config.head_dim);
 }
 
+/// Where both say it, they say the same.
+void check_both(ConfigReader& top, ConfigReader& rope, const std::string& top_key, const std::string& key) {
+  if (top.has(top_key) && rope.has(key) && top.number_or(top_key, 0) != rope.number_or(key, 0))
+    top.refuse(top_key + " and rope_parameters." + key + " differ");
+}
+
 void read_theta(ConfigReader& top, ConfigReader& rope, const std::string& top_key, double& theta) {
-  if (top.has(top_key) && rope.has("rope_theta") &&
-      top.number_or(top_key, 0) != rope.number_or("rope_theta", 0))
-    top.refuse(top_key + " and rope_parameters.rope_theta differ");
+  check_both(top, rope, top_key, "rope_theta");
   theta = rope.number_or("rope_theta", theta);
 }
 
@@ -160,9 +164,7 @@ void read_parameters(ConfigReader& top, const Family& family, ModelConfig& confi
   const bool by_type = family.rope.local_theta && parameters.has("full_attention");
   ConfigReader rope = by_type ? parameters.object("full_attention") : parameters;
   read_theta(top, rope, "rope_theta", config.rope_theta);
-  if (rope.has("partial_rotary_factor") && top.has("partial_rotary_factor") &&
-      rope.number_or("partial_rotary_factor", 1) != top.number_or("partial_rotary_factor", 1))
-    top.refuse("partial_rotary_factor and rope_parameters.partial_rotary_factor differ");
+  check_both(top, rope, "partial_rotary_factor", "partial_rotary_factor");
   read_partial(rope, family, config);
   read_scaling(top, rope, family, config);
   rope.refuse_the_rest();
@@ -171,7 +173,7 @@ void read_parameters(ConfigReader& top, const Family& family, ModelConfig& confi
     ConfigReader local = parameters.object("sliding_attention");
     read_theta(top, local, "rope_local_base_freq", config.rope_local_base_freq);
     if (const std::string type = type_of(local); type != "default")
-      local.refuse("rope_type = \"" + type + "\" is not supported within a window; known: default");
+      local.unsupported("rope_type", type, "default");
     local.refuse_the_rest();
   }
   parameters.refuse_the_rest();

@@ -1,5 +1,7 @@
 #include "hf/config_windows.hpp"
 
+#include "hf/config_layers.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -34,8 +36,7 @@ std::vector<std::string> default_types(ConfigReader& reader, WindowRule rule, bo
   if (rule == WindowRule::kEvenBelow) end = reader.integer_or("max_window_layers", 28);
   if (rule == WindowRule::kLayerTypes) first = reader.integer_or("max_window_layers", 28);
   if (rule == WindowRule::kFromLayer) first = reader.integer_or("max_window_layers", 62);
-  const Index pattern = rule == WindowRule::kPattern ? reader.integer_or("sliding_window_pattern", 6) : 0;
-  if (rule == WindowRule::kPattern && pattern < 1) reader.refuse("sliding_window_pattern must be at least 1");
+  const Index pattern = rule == WindowRule::kPattern ? reader.count_or("sliding_window_pattern", 6) : 0;
   const bool alternates = rule == WindowRule::kAlternate || rule == WindowRule::kEvenBelow;
   std::vector<std::string> types;
   for (Index layer = 0; layer < layers; ++layer) {
@@ -45,20 +46,6 @@ std::vector<std::string> default_types(ConfigReader& reader, WindowRule rule, bo
     types.push_back(any && layer >= first && layer < end && in_pattern ? kSliding : kFull);
   }
   return types;
-}
-
-bool known_types(ConfigReader& reader, const std::vector<std::string>& types, Index layers) {
-  if (std::ssize(types) != layers) {
-    reader.refuse("layer_types has " + std::to_string(types.size()) +
-                  " entries, but num_hidden_layers = " + std::to_string(layers));
-    return false;
-  }
-  for (const std::string& type : types)
-    if (type != kFull && type != kSliding) {
-      reader.refuse("layer_types holds \"" + type + "\"; known: full_attention, sliding_attention");
-      return false;
-    }
-  return true;
 }
 
 /// Families whose layers HF does not choose by layer_types may have them, if they say the same.
@@ -79,7 +66,7 @@ std::vector<Index> read_windows(ConfigReader& reader, const Family& family, Inde
   std::vector<std::string> types = default_types(reader, rule, size.has_value(), layers);
   if (reader.has("layer_types")) {
     const std::vector<std::string> stated = reader.texts("layer_types");
-    if (!known_types(reader, stated, layers)) return {};
+    if (!are_layer_types(reader, stated, layers, kSliding)) return {};
     const bool decides = rule != WindowRule::kNone && rule != WindowRule::kKey && rule != WindowRule::kFlag;
     if (decides)
       types = stated;

@@ -1,22 +1,17 @@
 #include "moeloom/moe/routing/router_layer.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/parallel.hpp"
-#include "moeloom/base/random.hpp"
 #include "moeloom/moe/routing/selection.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 
 #include "routing/hash_choice.hpp"
 
 namespace moeloom {
 namespace {
-
-constexpr Index kTokensPerTask = 64;
 
 const Communicator& ranks_of(const RoutedTokens& tokens, const Communicator& alone) {
   return tokens.world == nullptr ? alone : *tokens.world;
@@ -77,8 +72,7 @@ void drop_beyond_capacity(const RoutedTokens& tokens, const Communicator& world,
   const Index capacity =
       expert_capacity(training.capacity_factor, sum_over(world, real), settings.top_k, settings.num_experts);
   const Candidates slots{asking, routing.topk_weights, settings.num_experts};
-  const auto keep = training.drop_by == DropBy::kProbability ? keep_largest(world, slots, capacity)
-                                                             : keep_first(world, slots, capacity);
+  const auto keep = keep_largest(world, slots, capacity);
   routing.kept_idx = routing.topk_idx;
   for (std::size_t slot = 0; slot < keep.size(); ++slot)
     if (keep[slot] == 0) routing.kept_idx[slot] = kNoExpert;
@@ -142,12 +136,7 @@ void RouterLayer::choose(const RoutedTokens& tokens, BasicView<const Real> logit
 
 void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_states, Matrix& logits,
                           Routing& routing) {
-  ConstMatrixView x = hidden_states;
-  if (jitters(tokens)) {
-    jittered_.reshape_uninitialised(x.rows, x.cols);
-    jitter(tokens, x, jittered_);
-    x = jittered_;
-  }
+  const ConstMatrixView x = hidden_states;
   const std::vector<std::uint64_t> keys = keys_of(x);
   logits.reshape_uninitialised(x.rows, settings_.num_experts);
   // OpenBLAS chooses its kernel by the number of rows: leaves have the same number on every mesh.
@@ -179,26 +168,13 @@ void RouterLayer::backward(const RoutedTokens& tokens, ConstMatrixView hidden_st
                            Matrix& logits, MatrixView d_hidden_states) {
   route_backward(routing, settings_, d_topk_weights, losses, tokens.is_real, logits);
   const ConstMatrixView d_logits = logits;
-  if (!jitters(tokens)) {
-    const std::vector<std::uint64_t> keys = keys_of(hidden_states);
-    for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
-      matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
-                        d_hidden_states.rows_from(first, rows), Write::kAdd);
-    });
-    add_adapter_input_grad(d_logits, d_hidden_states, keys);
-    return add_weight_grads(d_logits, hidden_states, keys);
-  }
-  jittered_.reshape_uninitialised(hidden_states.rows, hidden_states.cols);
-  if (weights_.d_weight.rows > 0 || !weights_.adapter.empty()) jitter(tokens, hidden_states, jittered_);
-  const std::vector<std::uint64_t> keys = keys_of(jittered_);
-  add_weight_grads(d_logits, jittered_, keys);
+  const std::vector<std::uint64_t> keys = keys_of(hidden_states);
   for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
     matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
-                      jittered_.view().rows_from(first, rows), Write::kReplace);
+                      d_hidden_states.rows_from(first, rows), Write::kAdd);
   });
-  add_adapter_input_grad(d_logits, jittered_, keys);
-  jitter(tokens, jittered_, jittered_);
-  add(jittered_, d_hidden_states);
+  add_adapter_input_grad(d_logits, d_hidden_states, keys);
+  add_weight_grads(d_logits, hidden_states, keys);
 }
 
 std::vector<std::uint64_t> RouterLayer::keys_of(ConstMatrixView x) const {
@@ -235,21 +211,6 @@ void RouterLayer::add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x, 
     };
     add(x, weights_.d_weight);
     add(one_each, d_bias);
-  });
-}
-
-void RouterLayer::jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const {
-  // Numbers of a step that no other step has.
-  const CounterRandom random(training_.seed + static_cast<std::uint64_t>(tokens.step) * 0x9E3779B97F4A7C15u,
-                             stream_of("router-jitter/" + std::to_string(layer_)));
-  parallel_blocks(x.rows, kTokensPerTask, [&](Index begin, Index end) {
-    for (Index t = begin; t < end; ++t) {
-      const auto first = static_cast<std::uint64_t>((tokens.first_token + t) * x.cols);
-      for (Index j = 0; j < x.cols; ++j) {
-        const double uniform = random.uniform(first + static_cast<std::uint64_t>(j));
-        jittered(t, j) = x(t, j) * static_cast<float>(1 + training_.jitter * (2 * uniform - 1));
-      }
-    }
   });
 }
 

@@ -49,17 +49,22 @@ std::vector<Border> find_borders(const Communicator& world, const Candidates& ca
   return borders;
 }
 
-/// keep[i] for those that is_border(i, expert) names, the first allowed(expert) of each expert.
-template <typename IsBorder, typename Allowed>
-void keep_first_of(const Communicator& world, const Candidates& candidates, IsBorder is_border,
-                   Allowed allowed, std::vector<std::uint8_t>& keep) {
+/// Of the candidates at the border of their expert, the first that it still may keep.
+void keep_first_equals(const Communicator& world, const Candidates& candidates,
+                       std::span<const std::uint32_t> keys, const std::vector<Border>& borders,
+                       std::vector<std::uint8_t>& keep) {
+  const auto is_border = [&](std::size_t i) {
+    const std::int32_t e = candidates.expert[i];
+    return e >= 0 && keys[i] == borders[at(e)].key;
+  };
   std::vector<std::int64_t> seen(at(candidates.num_experts));
   for (std::size_t i = 0; i < keep.size(); ++i)
-    if (candidates.expert[i] >= 0 && is_border(i)) ++seen[at(candidates.expert[i])];
+    if (is_border(i)) ++seen[at(candidates.expert[i])];
   world.sum_before(seen);
   for (std::size_t i = 0; i < keep.size(); ++i) {
-    const std::int32_t e = candidates.expert[i];
-    if (e >= 0 && is_border(i) && seen[at(e)]++ < allowed(e)) keep[i] = 1;
+    if (!is_border(i)) continue;
+    const std::size_t e = at(candidates.expert[i]);
+    if (seen[e]++ < borders[e].equal) keep[i] = 1;
   }
 }
 
@@ -71,20 +76,9 @@ std::vector<std::uint8_t> keep_largest(const Communicator& world, const Candidat
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = key_of(candidates.value[i]);
   const std::vector<Border> borders = find_borders(world, candidates, keys, capacity);
   std::vector<std::uint8_t> keep(keys.size());
-  const auto border_of = [&](std::size_t i) { return borders[at(candidates.expert[i])]; };
   for (std::size_t i = 0; i < keys.size(); ++i)
-    keep[i] = candidates.expert[i] >= 0 && keys[i] > border_of(i).key;
-  keep_first_of(
-      world, candidates, [&](std::size_t i) { return keys[i] == border_of(i).key; },
-      [&](std::int32_t e) { return borders[at(e)].equal; }, keep);
-  return keep;
-}
-
-std::vector<std::uint8_t> keep_first(const Communicator& world, const Candidates& candidates,
-                                     Index capacity) {
-  std::vector<std::uint8_t> keep(candidates.expert.size());
-  keep_first_of(
-      world, candidates, [](std::size_t) { return true; }, [&](std::int32_t) { return capacity; }, keep);
+    keep[i] = candidates.expert[i] >= 0 && keys[i] > borders[at(candidates.expert[i])].key;
+  keep_first_equals(world, candidates, keys, borders, keep);
   return keep;
 }
 

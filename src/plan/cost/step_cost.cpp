@@ -110,7 +110,7 @@ double muon_flops(const std::vector<ParameterSpec>& specs, const Job& job) {
     const Index sharers = spec.placement == Placement::kWorld ? job.layout.mesh.world() : job.layout.mesh.dp;
     for (const Stretch& matrix : matrices_of(spec)) {
       const double m = real(std::min(matrix.size(), spec.cols)), n = real(std::max(matrix.size(), spec.cols));
-      flops += real(spec.groups) * real(Muon{}.iterations) * (4 * m * m * n + 2 * m * m * m) / real(sharers);
+      flops += real(spec.groups) * real(kMuonIterations) * (4 * m * m * n + 2 * m * m * m) / real(sharers);
     }
   }
   return flops;

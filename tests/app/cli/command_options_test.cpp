@@ -93,6 +93,36 @@ TEST(CommandOptions, ConvertRefusesWhatWouldHaveNoEffect) {
     EXPECT_THROW(parse(parse_convert_options, words), ConfigError) << words.size() << words.back();
 }
 
+TEST(CommandOptions, WhatBelongsToAnotherOptionOrExcludesItSaysSo) {
+  const auto refusal = [](auto parser, const std::vector<const char*>& words) -> std::string {
+    try {
+      parse(parser, words);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto says = [&](auto parser, const std::vector<const char*>& words, const std::string& part) {
+    const std::string found = refusal(parser, words);
+    EXPECT_NE(found.find(part), std::string::npos) << part << "\n" << found;
+  };
+  says(parse_convert_options, {"a", "b", "--layout", "list", "--top-k", "2"},
+       "--top-k is that of --experts N, which is not given; remove it");
+  EXPECT_EQ(refusal(parse_convert_options, {"a", "b", "--experts", "8", "--top-k", "2"}), "")
+      << "said, though it is the default";
+  says(parse_generate_options, {"a", "--prompts", "f", "--prompt-ids", "1"},
+       "--prompt-ids cannot be had with --prompts");
+  says(parse_generate_options, {"a", "--prompt", "The ", "--prompts", "f"},
+       "--prompts cannot be had with --prompt:");
+  says(parse_generate_options, {"a", "--prompts", "f", "--record-routing", "r"},
+       "--prompts cannot be had with --record-routing");
+  says(parse_generate_options, {"a", "--prompt-ids", "1", "--stop", "x"},
+       "--prompt-ids cannot be had with --stop");
+  says(parse_tokenize_options, {"--model", "m", "--ids", "--decode"}, "--ids cannot be had with --decode");
+  says(parse_tokenize_options, {"--model", "m", "--ids", "--out", "x"}, "--out cannot be had with --ids");
+  EXPECT_EQ(refusal(parse_tokenize_options, {"--model", "m", "--ids", "no", "--decode", "true"}), "");
+}
+
 TEST(CommandOptions, EachCommandHasHelp) {
   EXPECT_NE(convert_help().find("--shard-size BYTES (=5GB)"), std::string::npos) << convert_help();
   EXPECT_NE(generate_help().find("--temperature"), std::string::npos);

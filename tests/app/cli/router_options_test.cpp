@@ -22,27 +22,20 @@ bool says(const std::vector<std::string>& violations, const std::string& words) 
 
 TEST(RouterOptions, AreReadAndWrittenBackAlike) {
   const TrainOptions options =
-      options_of({"--router",           "hash",         "--router-dtype",     "fp64",
-                  "--router-jitter",    "0.1",          "--capacity-factor",  "1.25",
-                  "--drop-by",          "position",     "--aux-loss",         "layer",
-                  "--aux-loss-over",    "sequence",     "--router-bias-rate", "0.001",
-                  "--router-bias-rule", "proportional", "--row-budget",       "100",
-                  "--force-routing",    "zipf"});
+      options_of({"--router", "hash", "--router-dtype", "fp64", "--capacity-factor", "1.25", "--aux-loss",
+                  "layer", "--aux-loss-over", "sequence", "--router-bias-rate", "0.001", "--row-budget",
+                  "100", "--force-routing", "zipf"});
   EXPECT_EQ(options.router.kind, RouterKind::kHash);
   EXPECT_EQ(options.router.dtype, RouterDType::kFp64);
-  EXPECT_EQ(options.router.training.jitter, 0.1);
   EXPECT_EQ(options.router.training.capacity_factor, 1.25);
-  EXPECT_EQ(options.router.training.drop_by, DropBy::kPosition);
   EXPECT_EQ(options.router.aux_loss_pooled, false);
   EXPECT_EQ(options.router.aux_loss_over, BalanceOver::kSequence);
-  EXPECT_EQ(options.router.bias.rate, 0.001);
-  EXPECT_EQ(options.router.bias.rule, RouterBiasRule::kProportional);
+  EXPECT_EQ(options.router.bias_rate, 0.001);
   EXPECT_EQ(options.router.row_budget, 100);
   const std::string conf = resolved_config(options);
   for (const char* line :
-       {"router = hash", "router-dtype = fp64", "router-jitter = 0.1", "capacity-factor = 1.25",
-        "drop-by = position", "aux-loss = layer", "aux-loss-over = sequence", "router-bias-rate = 0.001",
-        "router-bias-rule = proportional", "row-budget = 100", "force-routing = zipf"})
+       {"router = hash", "router-dtype = fp64", "capacity-factor = 1.25", "aux-loss = layer",
+        "aux-loss-over = sequence", "router-bias-rate = 0.001", "row-budget = 100", "force-routing = zipf"})
     EXPECT_NE(conf.find(std::string("\n") + line + "\n"), std::string::npos) << line;
 }
 
@@ -52,17 +45,22 @@ TEST(RouterOptions, RefuseWhatContradictsItself) {
     const char* part;
   };
   for (const Case& c :
-       {Case{{"--router-jitter", "1"}, "router-jitter"}, Case{{"--capacity-factor", "-1"}, "capacity-factor"},
-        Case{{"--row-budget", "-1"}, "row-budget"},
-        Case{{"--router", "expert-choice", "--capacity-factor", "1"}, "remove --capacity-factor"},
-        Case{{"--router", "expert-choice", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
-        Case{{"--router", "hash", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
+       {Case{{"--capacity-factor", "-1"}, "capacity-factor"}, Case{{"--row-budget", "-1"}, "row-budget"},
+        Case{{"--router", "expert-choice", "--capacity-factor", "1"},
+             "--capacity-factor cannot be had with --router expert-choice"},
+        Case{{"--router", "expert-choice", "--aux-loss-coef", "1"},
+             "--aux-loss-coef cannot be had with --router expert-choice"},
+        Case{{"--router", "hash", "--aux-loss-coef", "1"},
+             "--aux-loss-coef cannot be had with --router hash"},
         Case{{"--aux-loss", "pooled", "--aux-loss-over", "sequence"}, "has no sequences"},
-        Case{{"--drop-by", "position"}, "remove it"},
-        Case{{"--router-bias-rule", "proportional"}, "remove it"},
-        Case{{"--router", "hash", "--force-routing", "zipf"}, "remove it"},
-        Case{{"--router", "expert-choice", "--record-routing", "f"}, "remove one"},
-        Case{{"--force-routing", "zipf", "--replay-routing", "f"}, "give one"}})
+        Case{{"--router", "hash", "--force-routing", "zipf"},
+             "--force-routing cannot be had with --router hash"},
+        Case{{"--router", "hash", "--replay-routing", "f"},
+             "--replay-routing cannot be had with --router hash"},
+        Case{{"--router", "expert-choice", "--record-routing", "f"},
+             "--record-routing cannot be had with --router expert-choice"},
+        Case{{"--force-routing", "zipf", "--replay-routing", "f"},
+             "--replay-routing cannot be had with --force-routing"}})
     EXPECT_TRUE(says(option_violations(options_of(c.words), 2), c.part)) << c.part;
   EXPECT_THROW(options_of({"--force-routing", "even"}), ConfigError);
 }

@@ -60,7 +60,6 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"norm-topk", "false"},
                                                          {"net", "200Gbit,2us"},
                                                          {"rope-theta", "500000.5"},
-                                                         {"sparse-step", "2"},
                                                          {"dense-layers", "0,2"},
                                                          {"init-std", "0.013"},
                                                          {"dp", "2"},
@@ -103,26 +102,21 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"beta2", "0.999"},
                                                          {"eps", "1e-06"},
                                                          {"weight-decay", "0.01"},
-                                                         {"decay-all", "true"},
                                                          {"max-grad-norm", "2.5"},
                                                          {"starved-experts", "skip"},
                                                          {"masters", "split"},
                                                          {"gradients", "bf16"},
                                                          {"moments", "bf16"},
                                                          {"optimizer", "muon"},
-                                                         {"muon-momentum", "0.9"},
                                                          {"aux-loss-coef", "0.02"},
                                                          {"z-loss-coef", "0.001"},
                                                          {"aux-loss", "layer"},
                                                          {"aux-loss-over", "sequence"},
                                                          {"router", "hash"},
                                                          {"router-dtype", "fp64"},
-                                                         {"router-jitter", "0.05"},
                                                          {"capacity-factor", "1.25"},
-                                                         {"drop-by", "position"},
                                                          {"row-budget", "5000"},
                                                          {"router-bias-rate", "0.001"},
-                                                         {"router-bias-rule", "proportional"},
                                                          {"force-routing", "zipf"},
                                                          {"run", "runs/other"},
                                                          {"seed", "18446744073709551615"},
@@ -157,8 +151,7 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"trace-steps", "10:20"},
                                                          {"record-routing", "runs/a.routing"},
                                                          {"record-steps", "10:20"},
-                                                         {"replay-routing", "runs/b.routing"},
-                                                         {"quiet", "true"}};
+                                                         {"replay-routing", "runs/b.routing"}};
 
 TEST(TrainOptions, EveryOptionComesBackFromTheResolvedConfiguration) {
   const TemporaryFolder folder;
@@ -206,17 +199,18 @@ TEST(TrainOptions, ALoadedModelLeavesItsShapeOutOfTheConfiguration) {
 TEST(TrainOptions, TheCommandLineWinsOverTheFile) {
   const TemporaryFolder folder;
   write_bytes(folder / "a.conf",
-              "# a comment\n\nsteps = 10   # another\nlr=0.5\nquiet = yes\nprompt = a#b\n");
-  const TrainOptions read = parse({"--steps", "20", "--config", (folder / "a.conf").string(), "--quiet=off"});
+              "# a comment\n\nsteps = 10   # another\nlr=0.5\noverwrite = yes\nprompt = a#b\n");
+  const TrainOptions read =
+      parse({"--steps", "20", "--config", (folder / "a.conf").string(), "--overwrite=off"});
   EXPECT_EQ(read.run.steps, 20);
   EXPECT_EQ(read.optimizer.learning_rate, 0.5);
-  EXPECT_FALSE(read.run.quiet);
+  EXPECT_FALSE(read.run.overwrite);
   EXPECT_EQ(read.run.prompt, "a#b");
 }
 
 TEST(TrainOptions, ASwitchTakesAValueOrNone) {
-  EXPECT_TRUE(parse({"--quiet"}).run.quiet);
-  EXPECT_TRUE(parse({"--quiet", "--steps", "3"}).run.quiet);
+  EXPECT_TRUE(parse({"--overwrite"}).run.overwrite);
+  EXPECT_TRUE(parse({"--overwrite", "--steps", "3"}).run.overwrite);
   EXPECT_FALSE(parse({"--norm-topk", "NO"}).model.shape.norm_topk_prob);
   EXPECT_FALSE(parse({"--norm-topk=0"}).model.shape.norm_topk_prob);
   EXPECT_TRUE(parse({"--tie-embeddings", "on"}).model.shape.tie_word_embeddings);
@@ -256,7 +250,7 @@ TEST(TrainOptions, WhatCannotBeReadIsNamedWithTheWayOut) {
        "--record-steps = \"-1:4\": expected two whole numbers from 0 on, the second the larger, as 10:20"},
       {{"--trace-steps", "a:2"},
        "--trace-steps = \"a:2\": expected two whole numbers from 0 on, the second the larger, as 10:20"},
-      {{"--quiet=maybe"}, "--quiet = \"maybe\": expected one of 1, true, on, yes, 0, false, off, no"},
+      {{"--overwrite=maybe"}, "--overwrite = \"maybe\": expected one of 1, true, on, yes, 0, false, off, no"},
       {{"--gmm-budget", "4XB"},
        "--gmm-budget = \"4XB\": expected bytes, as 4GiB, 512MiB, 64KiB, 5GB, 500MB or a plain number"},
       {{"--gmm-budget", "9999999TiB"},
@@ -317,7 +311,11 @@ TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
     return parse({"--resume", folder.path().string(), "--steps", "20"}).gone;
   };
   for (const auto& [name, now, other] :
-       {std::array{"progress-thread", "auto", "on"}, std::array{"calibrate", "false", "true"}}) {
+       {std::array{"progress-thread", "auto", "on"}, std::array{"calibrate", "false", "true"},
+        std::array{"router-jitter", "0", "0.1"}, std::array{"drop-by", "probability", "position"},
+        std::array{"router-bias-rule", "sign", "proportional"}, std::array{"muon-momentum", "0.95", "0.9"},
+        std::array{"decay-all", "false", "true"}, std::array{"sparse-step", "1", "2"},
+        std::array{"quiet", "false", "true"}}) {
     const std::string line = std::string(name) + " = ";
     ASSERT_EQ(gone(line + other).size(), 1U) << name;
     EXPECT_TRUE(gone(line + other)[0].starts_with(line + other + " is gone: ")) << gone(line + other)[0];

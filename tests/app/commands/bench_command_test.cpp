@@ -110,18 +110,13 @@ TEST_F(Bench, GoesOnWhereItWasKilledWithoutRepeatingAPoint) {
   EXPECT_EQ(text_of_file("points.jsonl"), settled) << "nothing was missing";
 }
 
-TEST_F(Bench, FreshMeasuresThisWorldAnewAndOtherSettingsStandBeside) {
+TEST_F(Bench, OtherWorldsAndBuildsStandBeside) {
   const std::string small = "--mode layer --scaling weak --ep 1 --gmm 0";
   ASSERT_EQ(shell(bench(1, small)).exit_code, 0);
   ASSERT_EQ(shell(bench(2, small)).exit_code, 0);
-  const std::vector<EpRow> before = rows();
-  ASSERT_EQ(before.size(), 2u);
+  EXPECT_EQ(rows().size(), 2u);
   ASSERT_EQ(shell(bench(2, small + " --commit other")).exit_code, 0);
   EXPECT_EQ(rows().size(), 3u);
-  ASSERT_EQ(shell(bench(2, small + " --fresh")).exit_code, 0);
-  const std::vector<EpRow> after = rows();
-  ASSERT_EQ(after.size(), 2u);
-  EXPECT_EQ(document_of(after[0]).dump(-1), document_of(before[0]).dump(-1)) << "of another world";
 }
 
 TEST_F(Bench, RefusesWhatCannotBeMeasuredOnceAndBeforeMeasuring) {

@@ -92,7 +92,8 @@ TEST_F(NodePoolCommand, ARunGoesOnWithOrWithoutIt) {
 }
 
 TEST_F(NodePoolCommand, AKilledRankEndsTheJob) {
-  const std::string endless = train(2, "--ep 2 --node-pool --steps 1000000 --save-every 0 --quiet true");
+  const std::string endless =
+      train(2, "--ep 2 --node-pool --steps 1000000 --save-every 0 --log-every 1000000");
   std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(endless); });
   const auto steps_are_done = [&] {
     std::error_code none_yet;

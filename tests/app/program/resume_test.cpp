@@ -119,7 +119,8 @@ TEST_F(Resume, CheckpointsWrittenBesideTheStepsAreThoseOfARunThatWaits) {
 }
 
 TEST_F(Resume, ACheckpointIsMadeWhereTheLastIsOldInMinutes) {
-  const std::string run = train(2, "--ep 2 --steps 1000000 --save-every 0 --save-minutes 0.003 --quiet true");
+  const std::string run =
+      train(2, "--ep 2 --steps 1000000 --save-every 0 --save-minutes 0.003 --log-every 1000000");
   std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(run); });
   std::set<fs::path> seen;
   EXPECT_TRUE(soon(60s, [&] {
@@ -203,7 +204,7 @@ TEST_F(Resume, AResumedRunSaysWhatItChangesAndKeepsOtherRunsApart) {
 }
 
 TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
-  const std::string long_run = train(2, "--ep 2 --steps 100000 --save-every 5 --quiet true");
+  const std::string long_run = train(2, "--ep 2 --steps 100000 --save-every 5 --log-every 1000000");
   std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(long_run); });
   const bool saved = soon(60s, [&] { return !checkpoints_of(path("run")).empty(); });
   const std::vector<pid_t> ranks = ranks_with(path("run"));
@@ -222,8 +223,8 @@ TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
   const auto checkpoints = checkpoints_of(path("run"));
   ASSERT_FALSE(checkpoints.empty()) << killed.output;
   const Index done = std::stoll(checkpoints.back().filename().string().substr(11));
-  const Outcome resumed = shell(on_ranks(2) + "train --quiet true --steps " + std::to_string(done + 2) +
-                                " --resume " + path("run"));
+  const Outcome resumed = shell(on_ranks(2) + "train --log-every 1000000 --steps " +
+                                std::to_string(done + 2) + " --resume " + path("run"));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(count_of(resumed.output, "lock=\"taken over\" reason=\"process "), 1u) << resumed.output;
   EXPECT_EQ(static_cast<Index>(losses("run").size()), done + 2) << "no step twice, none missing";

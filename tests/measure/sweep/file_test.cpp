@@ -22,13 +22,13 @@ EpRow row_at(Index ranks, Index ep) {
 TEST(SweepFile, KeepsWhatWasAppendedForTheNextSweep) {
   const TemporaryFolder folder;
   {
-    PointsFile file(folder / "new", 0);
+    PointsFile file(folder / "new");
     EXPECT_TRUE(file.rows().empty());
     file.append(row_at(2, 1));
     EXPECT_EQ(read_points(folder / "new" / "points.jsonl").size(), 1u) << "flushed at once";
     file.append(row_at(2, 2));
   }
-  const PointsFile again(folder / "new", 0);
+  const PointsFile again(folder / "new");
   EXPECT_EQ(again.rows().size(), 2u);
   EXPECT_TRUE(again.has(key_of(row_at(2, 2))));
   EXPECT_FALSE(again.has(key_of(row_at(4, 2))));
@@ -37,11 +37,11 @@ TEST(SweepFile, KeepsWhatWasAppendedForTheNextSweep) {
 TEST(SweepFile, DropsALineThatAKillCutShort) {
   const TemporaryFolder folder;
   const auto path = folder / "points.jsonl";
-  { PointsFile(folder.path(), 0).append(row_at(2, 1)); }
+  { PointsFile(folder.path()).append(row_at(2, 1)); }
   const std::string whole = read_bytes(path);
   for (const std::size_t length : {std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
     write_bytes(path, whole + whole.substr(0, length));
-    PointsFile file(folder.path(), 0);
+    PointsFile file(folder.path());
     EXPECT_EQ(file.rows().size(), 1u) << length;
     file.append(row_at(2, 2));
     EXPECT_EQ(read_points(path).size(), 2u) << length;
@@ -50,26 +50,13 @@ TEST(SweepFile, DropsALineThatAKillCutShort) {
 
 TEST(SweepFile, RefusesALineThatIsNoPointRatherThanLoseIt) {
   const TemporaryFolder folder;
-  { PointsFile(folder.path(), 0).append(row_at(2, 1)); }
+  { PointsFile(folder.path()).append(row_at(2, 1)); }
   const std::string before = read_bytes(folder / "points.jsonl") + "{\"mode\": \"layer\"}\n";
   write_bytes(folder / "points.jsonl", before);
-  const std::string message = testing::message_of<IoError>([&] { PointsFile(folder.path(), 0); });
+  const std::string message = testing::message_of<IoError>([&] { PointsFile(folder.path()); });
   EXPECT_NE(message.find("points.jsonl:2: "), std::string::npos) << message;
   EXPECT_NE(message.find("choose another folder"), std::string::npos) << message;
   EXPECT_EQ(read_bytes(folder / "points.jsonl"), before);
-}
-
-TEST(SweepFile, ForgetsTheRowsOfOneNumberOfRanksAlone) {
-  const TemporaryFolder folder;
-  {
-    PointsFile file(folder.path(), 0);
-    file.append(row_at(2, 1));
-    file.append(row_at(4, 1));
-  }
-  const PointsFile fresh(folder.path(), 2);
-  ASSERT_EQ(fresh.rows().size(), 1u);
-  EXPECT_EQ(fresh.rows().front().ranks, 4);
-  EXPECT_FALSE(fresh.has(key_of(row_at(2, 1))));
 }
 
 }  // namespace

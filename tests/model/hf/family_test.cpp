@@ -154,7 +154,7 @@ TEST(Families, RefuseMixersThatCannotBe) {
   } cases[] = {
       {"qwen3_next", R"("layer_types": ["linear_attention"])", "layer_types has 1 entries"},
       {"qwen3_next", R"("layer_types": ["conv", "conv", "conv", "conv"])", "layer_types holds \"conv\""},
-      {"qwen3_next", R"("full_attention_interval": 0)", "full_attention_interval must be at least 1"},
+      {"qwen3_next", R"("full_attention_interval": 0)", "full_attention_interval = 0 must be at least 1"},
       {"qwen3_next", R"("linear_num_key_heads": 3)", "linear_num_key_heads = 3 does not divide"},
       {"qwen3_next", R"("linear_conv_kernel_dim": 0)", "linear_conv_kernel_dim = 0"},
       {"qwen3_5_moe_text", R"("norm_topk_prob": false)", "norm_topk_prob = false must be true"},

@@ -41,7 +41,7 @@ struct Routed {
     const Index begin = std::min(all.rows(), each * world.rank());
     const Index count = std::min(each, all.rows() - begin);
     hidden = Matrix::copy_of(all.view().rows_from(begin, count));
-    tokens = {.world = &world, .training = is_training, .step = 3, .first_token = begin};
+    tokens = {.world = &world, .training = is_training};
     layer.forward(tokens, hidden, logits, routing);
   }
 
@@ -99,7 +99,7 @@ TEST(RouterLayer, LetsTokensChooseWhereItDoesNotTrain) {
   const Communicator world = Communicator::world();
   const Matrix all = random_matrix(9, kHidden, 8);
   Routing plain;
-  const Routed evaluated(world, all, {.expert_choice = true, .jitter = 0.5, .capacity_factor = 0.5}, false);
+  const Routed evaluated(world, all, {.expert_choice = true, .capacity_factor = 0.5}, false);
   Matrix logits(evaluated.hidden.rows(), kExperts);
   matmul(evaluated.hidden, evaluated.weight, logits);
   route(logits, softmax_router(kExperts, kTopK), plain);
@@ -111,36 +111,31 @@ TEST(RouterLayer, LetsTokensChooseWhereItDoesNotTrain) {
 TEST(RouterLayer, KeepsNoMoreRowsOfAnExpertThanItsCapacity) {
   const Communicator world = Communicator::world(), alone = Communicator::self();
   const Matrix all = random_matrix(24, kHidden, 9);
-  for (const DropBy by : {DropBy::kProbability, DropBy::kPosition})
-    for (const double factor : {0.01, 0.5, 1.0, 1.25, 5.0}) {
-      SCOPED_TRACE(factor);
-      const RouterTraining training{.capacity_factor = factor, .drop_by = by};
-      const Index capacity = expert_capacity(factor, 24, kTopK, kExperts);
-      const Routed free(alone, all, {});
-      const Routed whole(alone, all, training);
-      const auto chosen = experts_of_all(alone, free.routing), kept = experts_of_all(alone, whole.routing);
-      for (std::int32_t e = 0; e < kExperts; ++e) {
-        Index asked = 0, taken = 0;
-        for (std::size_t t = 0; t < chosen.size(); ++t) {
-          EXPECT_TRUE(chosen[t].contains(e) || !kept[t].contains(e));
-          asked += chosen[t].contains(e);
-          // Of those who come, the first are kept.
-          if (by == DropBy::kPosition) {
-            EXPECT_EQ(kept[t].contains(e), chosen[t].contains(e) && asked <= capacity);
-          }
-          taken += kept[t].contains(e);
-        }
-        EXPECT_EQ(taken, std::min(asked, capacity));
+  for (const double factor : {0.01, 0.5, 1.0, 1.25, 5.0}) {
+    SCOPED_TRACE(factor);
+    const RouterTraining training{.capacity_factor = factor};
+    const Index capacity = expert_capacity(factor, 24, kTopK, kExperts);
+    const Routed free(alone, all, {});
+    const Routed whole(alone, all, training);
+    const auto chosen = experts_of_all(alone, free.routing), kept = experts_of_all(alone, whole.routing);
+    for (std::int32_t e = 0; e < kExperts; ++e) {
+      Index asked = 0, taken = 0;
+      for (std::size_t t = 0; t < chosen.size(); ++t) {
+        EXPECT_TRUE(chosen[t].contains(e) || !kept[t].contains(e));
+        asked += chosen[t].contains(e);
+        taken += kept[t].contains(e);
       }
-      RouterStatistics statistics(1, kExperts);
-      statistics.add(0, whole.routing, {});
-      EXPECT_EQ(statistics.dropped(0), std::ranges::count(whole.routing.kept_idx, kNoExpert));
-      EXPECT_EQ(statistics.dropped(0) > 0, factor < 5);
-      EXPECT_EQ(experts_of_all(world, Routed(world, all, training).routing), kept);
+      EXPECT_EQ(taken, std::min(asked, capacity));
     }
+    RouterStatistics statistics(1, kExperts);
+    statistics.add(0, whole.routing, {});
+    EXPECT_EQ(statistics.dropped(0), std::ranges::count(whole.routing.kept_idx, kNoExpert));
+    EXPECT_EQ(statistics.dropped(0) > 0, factor < 5);
+    EXPECT_EQ(experts_of_all(world, Routed(world, all, training).routing), kept);
+  }
 }
 
-TEST(RouterLayer, DropsTheSmallestWeightsByProbability) {
+TEST(RouterLayer, DropsTheSmallestWeights) {
   const Communicator alone = Communicator::self();
   const Routed whole(alone, random_matrix(40, kHidden, 10), {.capacity_factor = 0.5});
   const Routing& routing = whole.routing;
@@ -191,7 +186,7 @@ TEST(RouterLayer, GivesPaddingNoRowOfACapacity) {
   const Matrix all = random_matrix(20, kHidden, 19);
   std::vector<std::uint8_t> is_real(20, 1);
   std::fill_n(is_real.begin(), 10, std::uint8_t{0});
-  Routed router(alone, all, {.capacity_factor = 0.5, .drop_by = DropBy::kPosition});
+  Routed router(alone, all, {.capacity_factor = 0.5});
   router.tokens.is_real = is_real;
   router.layer.forward(router.tokens, router.hidden, router.logits, router.routing);
   for (Index slot = 0; slot < 10 * kTopK; ++slot) EXPECT_EQ(router.routing.kept_idx[at(slot)], kNoExpert);
@@ -228,23 +223,6 @@ TEST(RouterLayer, HashesAnIdToDifferentExpertsAndIdsEvenly) {
       std::string::npos);
 }
 
-TEST(RouterLayer, JittersByStepAndPlaceAloneHoweverTokensAreDealt) {
-  const Communicator world = Communicator::world(), alone = Communicator::self();
-  const Matrix all = random_matrix(12, kHidden, 13);
-  const RouterTraining jitter{.jitter = 0.1, .seed = 5};
-  const Routed whole(alone, all, jitter), mine(world, all, jitter), plain(world, all, {});
-  for (Index i = 0; i < mine.logits.view().size(); ++i) {
-    EXPECT_EQ(mine.logits.view().data[i], whole.logits.row(mine.tokens.first_token)[i]);
-    EXPECT_NE(mine.logits.view().data[i], plain.logits.view().data[i]);
-  }
-  Routed again(world, all, jitter);
-  again.tokens.step = 4;
-  again.layer.forward(again.tokens, again.hidden, again.logits, again.routing);
-  if (again.logits.rows() > 0) {
-    EXPECT_NE(again.logits.row(0)[0], mine.logits.row(0)[0]);
-  }
-}
-
 /// <r, weights> of a forward.
 double weighted(Routed& router, const Matrix& upstream) {
   router.layer.forward(router.tokens, router.hidden, router.logits, router.routing);
@@ -254,31 +232,30 @@ double weighted(Routed& router, const Matrix& upstream) {
   return sum;
 }
 
-TEST(RouterLayer, HasTheGradientsOfWeightBiasAndInputUnderJitterAndInDouble) {
+TEST(RouterLayer, HasTheGradientsOfWeightBiasAndInputInFloatAndInDouble) {
   const Communicator alone = Communicator::self();
-  for (const RouterDType dtype : {RouterDType::kFp32, RouterDType::kFp64})
-    for (const double jitter : {0.0, 0.2}) {
-      Routed router(alone, random_matrix(4, kHidden, 14), {.jitter = jitter, .seed = 5}, true,
-                    softmax_router(kExperts, kTopK, false), dtype, true);
-      const Matrix upstream = random_matrix(4, kTopK, 15);
-      weighted(router, upstream);
-      router.backward(upstream);
-      const auto expect_slopes = [&](MatrixView x, const Matrix& gradient) {
-        for (Index i = 0; i < x.size(); ++i) {
-          const float at = x.data[i], step = 4e-3f;
-          x.data[i] = at + step;
-          const double above = weighted(router, upstream);
-          x.data[i] = at - step;
-          const double below = weighted(router, upstream);
-          x.data[i] = at;
-          // fp32 weights over a difference of 8e-3: 1e-7 / 8e-3, and the cubic term.
-          EXPECT_NEAR(gradient.view().data[i], (above - below) / (2 * step), 1e-4) << i;
-        }
-      };
-      expect_slopes(router.weight, router.d_weight);
-      expect_slopes(router.bias, router.d_bias);
-      expect_slopes(router.hidden, router.d_hidden);
-    }
+  for (const RouterDType dtype : {RouterDType::kFp32, RouterDType::kFp64}) {
+    Routed router(alone, random_matrix(4, kHidden, 14), {}, true, softmax_router(kExperts, kTopK, false),
+                  dtype, true);
+    const Matrix upstream = random_matrix(4, kTopK, 15);
+    weighted(router, upstream);
+    router.backward(upstream);
+    const auto expect_slopes = [&](MatrixView x, const Matrix& gradient) {
+      for (Index i = 0; i < x.size(); ++i) {
+        const float at = x.data[i], step = 4e-3f;
+        x.data[i] = at + step;
+        const double above = weighted(router, upstream);
+        x.data[i] = at - step;
+        const double below = weighted(router, upstream);
+        x.data[i] = at;
+        // fp32 weights over a difference of 8e-3: 1e-7 / 8e-3, and the cubic term.
+        EXPECT_NEAR(gradient.view().data[i], (above - below) / (2 * step), 1e-4) << i;
+      }
+    };
+    expect_slopes(router.weight, router.d_weight);
+    expect_slopes(router.bias, router.d_bias);
+    expect_slopes(router.hidden, router.d_hidden);
+  }
 }
 
 TEST(RouterLayer, LeavesAFrozenWeightAloneAndStillPassesItsGradientOn) {

@@ -32,18 +32,17 @@ struct Dealt {
 };
 
 /// By whole sorts: value falling, then order; NaN last.
-std::vector<std::uint8_t> kept_by_sorting(const Dealt& all, Index experts, Index capacity, bool by_value) {
+std::vector<std::uint8_t> kept_by_sorting(const Dealt& all, Index experts, Index capacity) {
   std::vector<std::uint8_t> keep(all.expert.size());
   for (std::int32_t e = 0; e < experts; ++e) {
     std::vector<std::size_t> of_expert;
     for (std::size_t i = 0; i < keep.size(); ++i)
       if (all.expert[i] == e) of_expert.push_back(i);
-    if (by_value)
-      std::ranges::stable_sort(of_expert, [&](std::size_t a, std::size_t b) {
-        const bool a_is_nan = all.value[a] != all.value[a], b_is_nan = all.value[b] != all.value[b];
-        if (a_is_nan || b_is_nan) return !a_is_nan && b_is_nan;
-        return all.value[a] > all.value[b];
-      });
+    std::ranges::stable_sort(of_expert, [&](std::size_t a, std::size_t b) {
+      const bool a_is_nan = all.value[a] != all.value[a], b_is_nan = all.value[b] != all.value[b];
+      if (a_is_nan || b_is_nan) return !a_is_nan && b_is_nan;
+      return all.value[a] > all.value[b];
+    });
     for (std::size_t i = 0; i < of_expert.size() && i < at(capacity); ++i) keep[of_expert[i]] = 1;
   }
   return keep;
@@ -60,9 +59,7 @@ void expect_as_sorted(const std::vector<std::int32_t>& experts, const std::vecto
   for (const Index capacity : {1, 2, 5, 40}) {
     SCOPED_TRACE("capacity " + std::to_string(capacity));
     EXPECT_EQ(keep_largest(world, all.mine(num_experts), capacity),
-              part(kept_by_sorting(all, num_experts, capacity, true), all));
-    EXPECT_EQ(keep_first(world, all.mine(num_experts), capacity),
-              part(kept_by_sorting(all, num_experts, capacity, false), all));
+              part(kept_by_sorting(all, num_experts, capacity), all));
   }
 }
 

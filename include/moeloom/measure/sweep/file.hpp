@@ -16,9 +16,9 @@ std::vector<EpRow> read_points(const std::filesystem::path& path);
 
 class PointsFile {
  public:
-  /// Opens `folder`/points.jsonl, made if need be, without a line that a kill cut short. forget_ranks: rows
-  /// of this number of ranks are dropped; 0: none. Throws IoError.
-  PointsFile(const std::filesystem::path& folder, Index forget_ranks);
+  /// Opens `folder`/points.jsonl, made if need be, without a line that a kill cut short. Throws
+  /// IoError.
+  explicit PointsFile(const std::filesystem::path& folder);
 
   const std::vector<EpRow>& rows() const { return rows_; }
   bool has(const std::string& key) const { return keys_.contains(key); }
@@ -26,6 +26,8 @@ class PointsFile {
   void append(const EpRow& row);
 
  private:
+  void require_written() const;
+
   std::filesystem::path path_;
   std::vector<EpRow> rows_;
   std::set<std::string> keys_;

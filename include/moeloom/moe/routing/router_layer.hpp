@@ -1,5 +1,5 @@
 // A layer's router with its weight: tokens in, a routing out, and back. Whatever changes the choice while a
-// model trains is here: jitter, experts that choose, capacity, choices that are given.
+// model trains is here: experts that choose, capacity, choices that are given.
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
@@ -14,22 +14,16 @@
 
 namespace moeloom {
 
-/// Which of an expert's rows stay when there are more than its capacity.
-enum class DropBy { kProbability, kPosition };
-
 /// What a router does in training beside its formulas. Evaluation and generation choose by token, without
-/// jitter and without dropping anything: a token's output must not depend on the tokens beside and behind it.
+/// dropping anything: a token's output must not depend on the tokens beside and behind it.
 struct RouterTraining {
   /// Experts choose tokens (Zhou et al. 2022): each the ceil(N K / E) with its largest scores, of the N
   /// tokens of all ranks in this micro-batch; a token has as many experts as chose it, 0 to E.
   bool expert_choice = false;
-  /// The router, and no expert, sees x times numbers drawn from [1 - jitter, 1 + jitter] (Fedus et al. 2021).
-  double jitter = 0;
-  /// An expert takes at most ceil(factor N K / E) rows of the N tokens of all ranks in this micro-batch; 0:
-  /// as many as come. A slot that is dropped brings nothing: a token without any passes by the residual.
+  /// An expert takes at most ceil(factor N K / E) rows of the N tokens of all ranks in this micro-batch,
+  /// those of the largest weights; 0: as many as come. A slot that is dropped brings nothing: a token without
+  /// any passes by the residual.
   double capacity_factor = 0;
-  DropBy drop_by = DropBy::kProbability;
-  std::uint64_t seed = 0;
 };
 
 enum class RouterDType { kFp32, kFp64 };
@@ -52,14 +46,12 @@ struct RoutedTokens {
   std::span<const std::int32_t> input_ids = {};  // [T]; for a hash router
   std::optional<std::span<const std::int32_t>> given_topk_idx =
       {};  // [T, K] or empty: choices that replace the router's
-  Index step = 0;
-  Index first_token = 0;  // of the step
   Index tokens_per_sequence = 0;
 };
 
 class RouterLayer {
  public:
-  /// `layer` tells layers' hashes and jitters apart.
+  /// `layer` tells layers' hashes apart.
   RouterLayer(RouterWeights weights, RouterSettings settings, Index layer,
               const RouterTraining& training = {}, RouterDType dtype = RouterDType::kFp32);
 
@@ -77,22 +69,18 @@ class RouterLayer {
  private:
   template <typename Real>
   void choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const;
-  bool jitters(const RoutedTokens& tokens) const { return tokens.training && training_.jitter > 0; }
   /// The gradients are added to, or to their exact sums.
   void add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x, RowKeys keys) const;
   void add_adapter(ConstMatrixView x, MatrixView logits, RowKeys keys) const;
   void add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_x, RowKeys keys) const;
   /// [T] of what the logits are made of; empty where the adapter drops no inputs.
   std::vector<std::uint64_t> keys_of(ConstMatrixView x) const;
-  /// x times the jitter of its token and column.
-  void jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const;
 
   RouterWeights weights_;
   RouterSettings settings_;
   Index layer_;
   RouterTraining training_;
   RouterDType dtype_;
-  Matrix jittered_;                 // [T, D]
   std::vector<double> logits_f64_;  // [T, E]
 };
 

@@ -15,7 +15,7 @@ namespace moeloom {
 
 struct Candidates {
   std::span<const std::int32_t> expert;  // [n]; kNoExpert: none
-  std::span<const float> value;          // [n]; the first alone is read where the order decides
+  std::span<const float> value;          // [n]
   Index num_experts = 0;
 };
 
@@ -24,8 +24,5 @@ struct Candidates {
 /// the bits of the smallest value that is kept. Collective over the world, also without a candidate.
 std::vector<std::uint8_t> keep_largest(const Communicator& world, const Candidates& candidates,
                                        Index capacity);
-
-/// The same for the first ones.
-std::vector<std::uint8_t> keep_first(const Communicator& world, const Candidates& candidates, Index capacity);
 
 }  // namespace moeloom

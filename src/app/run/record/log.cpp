@@ -69,9 +69,8 @@ Event& Event::with(std::string_view key, bool value) {
 
 Log::Log(const LogSettings& settings) : settings_(settings) {
   if (settings_.rank != 0) settings_.level = std::max(settings_.level, LogLevel::kWarn);
-  const LogLevel shown = settings_.quiet ? std::max(settings_.level, LogLevel::kWarn) : settings_.level;
   console_ = std::make_shared<spdlog::logger>("console", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  console_->set_level(spdlog_level(shown));
+  console_->set_level(spdlog_level(settings_.level));
   console_->set_pattern(settings_.live_line ? kWipingPattern : kPattern);
 }
 
@@ -84,7 +83,7 @@ void Log::also_to(const std::filesystem::path& path, bool append) {
   } catch (const spdlog::spdlog_ex& failure) {
     throw IoError("cannot write " + path.string() + ": " + failure.what());
   }
-  file_->set_level(spdlog_level(settings_.level));
+  file_->set_level(spdlog_level(std::min(settings_.level, LogLevel::kInfo)));
   file_->set_pattern(kPattern);
   file_->flush_on(spdlog::level::debug);
   // Once, not once a second as the library does by itself: a full disk may stay full for hours.

@@ -40,7 +40,6 @@ class Event {
 struct LogSettings {
   Index rank = 0;
   LogLevel level = LogLevel::kInfo;  // ranks other than 0: at least kWarn, and their lines name the rank
-  bool quiet = false;                // stderr: only warnings and errors
   bool live_line = false;            // a progress line stands on the terminal: wipe it before each line
 };
 
@@ -51,8 +50,8 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
-  /// From now on every line also goes to `path`, whatever is quiet; kept if it exists and `append` holds.
-  /// Throws IoError.
+  /// From now on every line also goes to `path`, from info on however silent stderr is; kept if it exists and
+  /// `append` holds. Throws IoError.
   void also_to(const std::filesystem::path& path, bool append);
 
   void debug(const Event& event) { write(LogLevel::kDebug, event); }

@@ -5,7 +5,6 @@
 #include "moeloom/io/text_file.hpp"
 
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -196,26 +195,9 @@ auto read_line(const std::string& line, const std::filesystem::path& path, const
   }
 }
 
-[[noreturn]] void refuse(const std::string& action, const std::filesystem::path& path) {
-  throw_io_error("cannot " + action + " " + path.string(), errno);
-}
-
-/// The lines of a file, in order.
-template <typename Visit>
-void each_line(const std::filesystem::path& path, const Visit& visit) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
-  require_regular_file(path);
-  std::ifstream file(path);
-  if (!file) refuse("read", path);
-  std::string line;
-  while (std::getline(file, line)) visit(line);
-  if (file.bad()) refuse("read", path);
-}
-
 void keep_steps_before(Index first_step, const std::filesystem::path& path) {
   std::string kept;
-  each_line(path, [&](const std::string& line) {
+  each_line(path, [&](const std::string& line, bool) {
     const auto step = read_line(line, path, [](const Document& object) { return object.integer("step"); });
     if (step && *step < first_step) kept += line + '\n';
   });
@@ -261,7 +243,7 @@ std::string metrics_line(const StepMetrics& metrics) {
 
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
   std::vector<StepMetrics> steps;
-  each_line(path, [&](const std::string& line) {
+  each_line(path, [&](const std::string& line, bool) {
     if (const auto metrics = read_line(line, path, metrics_of)) steps.push_back(*metrics);
   });
   return steps;

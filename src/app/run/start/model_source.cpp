@@ -126,19 +126,6 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
   }
   const std::optional<AdapterSettings>& asked = options.optimizer.lora;
   if (!asked) return;
-  if (!options.optimizer.freeze.empty())
-    violations.add("--freeze has nothing to freeze beside --lora, which trains adapters alone; remove one");
-  if (options.keeping.optimizer == OptimizerKind::kMuon)
-    violations.add(
-        "--optimizer muon has nothing to train beside --lora, whose factors have AdamW; remove one");
-  if (const Storage masters = options.keeping.masters; masters != Storage::kFp32)
-    violations.add(
-        "--masters " + std::string(name_of(masters)) +
-        " has nothing to keep beside --lora: the weights rest, and the factors are fp32; remove one");
-  if (options.keeping.gradients != Storage::kFp32)
-    violations.add(
-        "--gradients bf16 has nothing to keep beside --lora: the weights of experts rest, and gradients of "
-        "factors are fp32; remove one");
   if (inputs.resumes) {
     const std::optional<AdapterSettings>& trained = inputs.config.adapter;
     const bool same = trained && trained->rank == asked->rank && trained->scale() == asked->scale() &&

@@ -15,11 +15,9 @@ namespace {
 
 // Options, which a checkpoint keeps by their names, with _ for -.
 constexpr std::array kSchedule = {"lr", "warmup", "schedule-steps", "final-lr-fraction"};
-constexpr std::array kCoefficients = {"aux-loss-coef", "z-loss-coef", "router-jitter", "capacity-factor",
-                                      "router-bias-rate"};
+constexpr std::array kCoefficients = {"aux-loss-coef", "z-loss-coef", "capacity-factor", "router-bias-rate"};
 // As they are written.
-constexpr std::array kRouterTexts = {"router", "router-dtype", "drop-by", "aux-loss-over",
-                                     "router-bias-rule"};
+constexpr std::array kRouterTexts = {"router", "router-dtype", "aux-loss-over"};
 
 std::string key_of(std::string option) {
   std::ranges::replace(option, '-', '_');
@@ -88,7 +86,7 @@ TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig&
           .batch = options.batch,
           .aux_loss_coef = options.router.aux_loss_coef.value_or(of_model),
           .z_loss_coef = options.router.z_loss_coef,
-          .router_bias = options.router.bias,
+          .router_bias_rate = options.router.bias_rate,
           .on_nan = options.run.on_nan,
           .check_replicas = options.run.check_replicas,
           .check_steps = options.run.check_steps,
@@ -101,7 +99,6 @@ RoutingSettings routing_settings(const TrainOptions& options) {
                            .dtype = router.dtype,
                            .balance = {router.aux_loss_pooled.value_or(true), router.aux_loss_over}};
   settings.training.expert_choice = router.kind == RouterKind::kExpertChoice;
-  settings.training.seed = options.run.seed;
   return settings;
 }
 
@@ -123,9 +120,8 @@ void add_routing(const RouterOptions& router, const ModelConfig& config, Documen
   add_router_options(table, settled);
   for (const char* option : kRouterTexts) settings.set(key_of(option), table.find(option)->get());
   settings.set("aux_loss_pooled", router.aux_loss_pooled.value_or(true));
-  settings.set("router_jitter", router.training.jitter);
   settings.set("capacity_factor", router.training.capacity_factor);
-  settings.set("router_bias_rate", router.bias.rate);
+  settings.set("router_bias_rate", router.bias_rate);
 }
 
 std::vector<Event> changes_between(const TrainerState& then, const TrainerState& now) {

@@ -44,11 +44,11 @@ TEST(Log, RankZeroSpeaksAtInfoAndTheOthersAtWarn) {
   }
 }
 
-TEST(Log, TheFileHasWhatQuietKeepsFromTheTerminal) {
+TEST(Log, TheFileHasWhatALevelKeepsFromTheTerminal) {
   const TemporaryFolder folder;
   ::testing::internal::CaptureStderr();
   {
-    Log log({.quiet = true});
+    Log log({.level = LogLevel::kWarn});
     log.also_to(folder / "train.log", /*append=*/false);
     log.info(Event().with("step", 1));
     log.record(Event().with("step", 2));

@@ -55,12 +55,12 @@ TEST(Progress, NothingIsWrittenWhereNobodyWatches) {
   EXPECT_EQ(out.str(), "");
 }
 
-TEST(Progress, AutoMeansATerminalAndNotQuiet) {
-  EXPECT_TRUE(progress_is_live(ProgressMode::kAuto, false, true));
-  EXPECT_FALSE(progress_is_live(ProgressMode::kAuto, false, false));
-  EXPECT_FALSE(progress_is_live(ProgressMode::kAuto, true, true));
-  EXPECT_TRUE(progress_is_live(ProgressMode::kOn, false, false));
-  EXPECT_FALSE(progress_is_live(ProgressMode::kOff, false, true));
+TEST(Progress, AutoMeansATerminalThatIsToldOfSteps) {
+  EXPECT_TRUE(progress_is_live(ProgressMode::kAuto, LogLevel::kInfo, true));
+  EXPECT_FALSE(progress_is_live(ProgressMode::kAuto, LogLevel::kInfo, false));
+  EXPECT_FALSE(progress_is_live(ProgressMode::kAuto, LogLevel::kWarn, true));
+  EXPECT_TRUE(progress_is_live(ProgressMode::kOn, LogLevel::kWarn, false));
+  EXPECT_FALSE(progress_is_live(ProgressMode::kOff, LogLevel::kInfo, true));
 }
 
 }  // namespace

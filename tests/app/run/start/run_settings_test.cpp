@@ -87,10 +87,6 @@ TEST(RunSettings, RoutersOfAnotherKindAreNamed) {
             "changed=aux-loss-over then=micro-batch now=sequence keep=\"--aux-loss-over micro-batch\"");
   EXPECT_EQ(only([](RouterOptions& r) { r.aux_loss_pooled = false; }),
             "changed=aux-loss then=pooled now=layer keep=\"--aux-loss pooled\"");
-  EXPECT_EQ(only([](RouterOptions& r) { r.training.drop_by = DropBy::kPosition; }),
-            "changed=drop-by then=probability now=position keep=\"--drop-by probability\"");
-  EXPECT_EQ(only([](RouterOptions& r) { r.bias.rule = RouterBiasRule::kProportional; }),
-            "changed=router-bias-rule then=sign now=proportional keep=\"--router-bias-rule sign\"");
   EXPECT_EQ(only([](RouterOptions& r) { r.kind = RouterKind::kTopK; }), "0 changes") << "said, not new";
   const Texts chosen = changes_by([](TrainOptions& o) { o.router.kind = RouterKind::kExpertChoice; });
   ASSERT_EQ(chosen.size(), 2u) << "and its coefficient of the balance loss";

@@ -99,6 +99,21 @@ Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
   return WholeTrip(AlltoallDispatch(ep, num_experts, nodes, wire.dtype));
 }
 
+double Dispatcher::bytes_of(const TripShape& trip) {
+  if (trip.ranks == 1) return 0;
+  switch (trip.kind) {
+    case DispatcherKind::kAlltoall:
+      break;
+    case DispatcherKind::kShared:
+      return SharedDispatch::bytes_of(trip);
+    case DispatcherKind::kHierarchical:
+      return trip.chunks > 0 ? OverlappedHierarchical::bytes_of(trip) : HierarchicalDispatch::bytes_of(trip);
+    case DispatcherKind::kAllgather:
+      return AllgatherDispatch::bytes_of(trip);
+  }
+  return trip.chunks > 0 ? OverlappedDispatch::bytes_of(trip) : AlltoallDispatch::bytes_of(trip);
+}
+
 DispatchTraffic Dispatcher::traffic() const {
   return {.network_bytes = std::visit([](const auto& way) { return way.network_bytes(); }, way_),
           .row_bytes = row_bytes_};

@@ -101,17 +101,12 @@ Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
 
 double Dispatcher::bytes_of(const TripShape& trip) {
   if (trip.ranks == 1) return 0;
-  switch (trip.kind) {
-    case DispatcherKind::kAlltoall:
-      break;
-    case DispatcherKind::kShared:
-      return SharedDispatch::bytes_of(trip);
-    case DispatcherKind::kHierarchical:
-      return trip.chunks > 0 ? OverlappedHierarchical::bytes_of(trip) : HierarchicalDispatch::bytes_of(trip);
-    case DispatcherKind::kAllgather:
-      return AllgatherDispatch::bytes_of(trip);
-  }
-  return trip.chunks > 0 ? OverlappedDispatch::bytes_of(trip) : AlltoallDispatch::bytes_of(trip);
+  const bool in_chunks = trip.chunks > 0;
+  if (trip.kind == DispatcherKind::kShared) return SharedDispatch::bytes_of(trip);
+  if (trip.kind == DispatcherKind::kAllgather) return AllgatherDispatch::bytes_of(trip);
+  if (trip.kind == DispatcherKind::kHierarchical)
+    return in_chunks ? OverlappedHierarchical::bytes_of(trip) : HierarchicalDispatch::bytes_of(trip);
+  return in_chunks ? OverlappedDispatch::bytes_of(trip) : AlltoallDispatch::bytes_of(trip);
 }
 
 DispatchTraffic Dispatcher::traffic() const {

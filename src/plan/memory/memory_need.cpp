@@ -15,71 +15,61 @@ TripShape trip_of(const MoeSpec& moe, const Job& job, LayerRows rows) {
   return TripShape::of(job, moe.router.num_experts, moe.router.top_k, moe.hidden_size, rows);
 }
 
-/// Of sets of buffers of which every kind of mixer has one, which serves all layers.
-class LargestByMixer {
- public:
-  void take(const MixerSpec& mixer, double bytes) {
-    largest_[mixer.index()] = std::max(largest_[mixer.index()], bytes);
-  }
-  double sum() const { return std::accumulate(largest_.begin(), largest_.end(), 0.0); }
-
- private:
-  std::array<double, std::variant_size_v<MixerSpec>> largest_{};
+/// Bytes of a layer: of each kind of mixer, then of the rest of the block and its halves. What backward makes
+/// again stands last, and is made again from some place on.
+enum LayerPart : std::size_t {
+  kMixers = 0,
+  kBlock = std::variant_size_v<MixerSpec>,
+  kNorms,
+  kMoe,
+  kMlp,
+  kParts
 };
+using LayerParts = std::array<double, kParts>;
 
-/// What the backward of a feed-forward half can make again.
-double feed_forward_bytes(const LayerSpec& layer, const Job& job, LayerRows rows) {
-  if (!layer.moe) return MlpLayer::bytes_of(*layer.mlp, job.tokens());
+LayerPart first_made_again(Recompute recompute) {
+  return recompute == Recompute::kNone ? kParts : recompute == Recompute::kExperts ? kNorms : kMixers;
+}
+
+double sum_of(const LayerParts& parts, std::size_t begin, std::size_t end) {
+  return std::accumulate(parts.begin() + begin, parts.begin() + end, 0.0);
+}
+
+LayerParts activations_of(const LayerSpec& layer, const Job& job, LayerRows rows) {
+  const Index t = job.tokens();
+  LayerParts parts{};
+  parts[layer.mixer.index()] = MixerActivations::bytes_of(layer.mixer, t);
+  parts[kBlock] = LayerActivations::bytes_of(layer, t);
+  parts[kNorms] = LayerNormed::bytes_of(layer, t);
+  if (layer.mlp) parts[kMlp] = MlpLayer::bytes_of(*layer.mlp, t);
+  if (!layer.moe) return parts;
   const MoeSpec& moe = *layer.moe;
-  return ExpertActivations::bytes_of(trip_of(moe, job, rows), moe.width) +
-         (moe.shared ? SharedExpertActivations::bytes_of(job.tokens(), moe.shared->width, moe.shared->gated)
-                     : 0.0);
+  parts[kMoe] = ExpertActivations::bytes_of(trip_of(moe, job, rows), moe.width);
+  if (moe.shared) parts[kMoe] += SharedExpertActivations::bytes_of(t, moe.shared->width, moe.shared->gated);
+  return parts;
 }
 
-double layer_bytes(const LayerSpec& layer, const Job& job, LayerRows rows) {
+LayerParts workspace_of(const LayerSpec& layer, const Job& job, LayerRows rows) {
   const Index t = job.tokens();
-  const Recompute recompute = job.keeping.recompute;
-  double bytes = DecoderLayer::bytes_of(layer, t);
-  if (layer.moe) bytes += MoeActivations::bytes_of(layer.moe->router, trip_of(*layer.moe, job, rows));
-  if (recompute != Recompute::kBlock)
-    bytes += LayerActivations::bytes_of(layer, t) + MixerActivations::bytes_of(layer.mixer, t);
-  if (recompute == Recompute::kNone)
-    bytes += LayerNormed::bytes_of(layer, t) + feed_forward_bytes(layer, job, rows);
-  return bytes;
+  LayerParts parts{};
+  parts[layer.mixer.index()] = MixerWorkspace::bytes_of(layer.mixer, t, job.batch.length, job.layout.threads);
+  if (layer.mlp) parts[kMlp] = MlpWorkspace::bytes_of(*layer.mlp, t);
+  if (!layer.moe) return parts;
+  const MoeSpec& moe = *layer.moe;
+  const TripShape trip = trip_of(moe, job, rows);
+  parts[kMoe] = MoeWorkspace::bytes_of(trip, moe.width) + Dispatcher::bytes_of(trip);
+  if (moe.shared) parts[kMoe] += SharedExpertWorkspace::bytes_of(t, moe.shared->width);
+  return parts;
 }
 
-/// Of activations that backward makes again, one set for all layers.
-double made_again_bytes(const ModelConfig& config, const Job& job, LayerRows rows) {
-  if (job.keeping.recompute == Recompute::kNone) return 0;
-  const Index t = job.tokens();
-  LargestByMixer mixers;
-  double moe = 0, mlp = 0, norms = 0, block = 0;
-  for (Index index = 0; index < config.num_hidden_layers; ++index) {
-    const LayerSpec layer = config.layer(index);
-    double& half = layer.moe ? moe : mlp;
-    half = std::max(half, feed_forward_bytes(layer, job, rows));
-    norms = std::max(norms, LayerNormed::bytes_of(layer, t));
-    block = std::max(block, LayerActivations::bytes_of(layer, t));
-    mixers.take(layer.mixer, MixerActivations::bytes_of(layer.mixer, t));
-  }
-  if (job.keeping.recompute == Recompute::kExperts) return moe + mlp + norms;
-  return moe + mlp + norms + block + mixers.sum() + rows_bytes(t, {config.hidden_size});
-}
-
-double workspace_bytes(const ModelConfig& config, const Job& job, LayerRows rows) {
-  const Index t = job.tokens();
-  LargestByMixer mixers;
-  double moe = 0, mlp = 0;
-  for (Index index = 0; index < config.num_hidden_layers; ++index) {
-    const LayerSpec layer = config.layer(index);
-    mixers.take(layer.mixer, MixerWorkspace::bytes_of(layer.mixer, t, job.batch.length, job.layout.threads));
-    if (layer.mlp) mlp = MlpWorkspace::bytes_of(*layer.mlp, t);
-    if (!layer.moe) continue;
-    const TripShape trip = trip_of(*layer.moe, job, rows);
-    moe = MoeWorkspace::bytes_of(trip, layer.moe->width) + Dispatcher::bytes_of(trip) +
-          (layer.moe->shared ? SharedExpertWorkspace::bytes_of(t, layer.moe->shared->width) : 0.0);
-  }
-  return DecoderWorkspace::bytes_of(config.layer(0), t) + mixers.sum() + moe + mlp;
+/// Of buffers that all layers share.
+template <typename PartsOf>
+LayerParts largest(const ModelConfig& config, const Job& job, LayerRows rows, PartsOf parts_of) {
+  LayerParts all{};
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    std::ranges::transform(all, parts_of(config.layer(layer), job, rows), all.begin(),
+                           [](double a, double b) { return std::max(a, b); });
+  return all;
 }
 
 }  // namespace
@@ -94,16 +84,26 @@ double packed_bytes(const std::vector<ParameterSpec>& specs, DType element) {
 
 double activation_bytes(const ModelConfig& config, const Job& job, LayerRows rows) {
   double bytes = 0;
-  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
-    bytes += layer_bytes(config.layer(layer), job, rows);
+  for (Index index = 0; index < config.num_hidden_layers; ++index) {
+    const LayerSpec layer = config.layer(index);
+    bytes += DecoderLayer::bytes_of(layer, job.tokens()) +
+             sum_of(activations_of(layer, job, rows), 0, first_made_again(job.keeping.recompute));
+    if (layer.moe) bytes += MoeActivations::bytes_of(layer.moe->router, trip_of(*layer.moe, job, rows));
+  }
   return bytes;
 }
 
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
                     LayerRows rows) {
-  return Decoder::bytes_of(config, job.tokens(), job.batch.length, job.layout.threads) +
-         workspace_bytes(config, job, rows) + made_again_bytes(config, job, rows) +
-         adapter_bytes(specs, job, rows) + ShardedOptimizer::reduction_bytes(specs, job) +
+  const Index t = job.tokens();
+  const LayerParts made_again = largest(config, job, rows, activations_of);
+  const bool from_its_input = job.keeping.recompute == Recompute::kBlock;
+  return Decoder::bytes_of(config, t, job.batch.length, job.layout.threads) +
+         DecoderWorkspace::bytes_of(config.layer(0), t) +
+         sum_of(largest(config, job, rows, workspace_of), 0, kParts) +
+         sum_of(made_again, first_made_again(job.keeping.recompute), kParts) +
+         (from_its_input ? rows_bytes(t, {config.hidden_size}) : 0.0) + adapter_bytes(specs, job, rows) +
+         ShardedOptimizer::reduction_bytes(specs, job) +
          ShardedOptimizer::matrix_bytes(specs, job.keeping.optimizer);
 }
 

@@ -137,6 +137,15 @@ Index dropped_columns(Index rows, Index cols) {
   return std::min(cols, std::max<Index>(kDroppedGroupRows * cols / rows / kGemmColumns, 1) * kGemmColumns);
 }
 
+double dropped_bytes(Index rows, Index cols) {
+  return rows_bytes(std::min(rows, kDroppedRows), {cols});
+}
+
+double dropped_group_bytes(Index rows, Index cols) {
+  const double pieces = rows_bytes(std::min(rows, kDroppedGroupRows), {cols});
+  return std::max(pieces, rows_bytes(rows, {dropped_columns(rows, cols)}));
+}
+
 Index low_columns(std::span<const LowRank> parts, Index groups) {
   Index columns = 0;
   for (const LowRank& part : parts) columns += part.a.rows / groups;

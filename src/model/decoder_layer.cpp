@@ -226,4 +226,20 @@ const PackedExperts* DecoderLayer::packed() const {
   return moe == nullptr ? nullptr : &moe->packed();
 }
 
+double DecoderWorkspace::bytes_of(const LayerSpec& layer, Index tokens) {
+  const auto d_output = [&](const auto& norm) {
+    return norm || layer.residual_scale != 1 ? layer.hidden_size : 0;
+  };
+  return rows_bytes(tokens, {layer.hidden_size, d_output(layer.mixer_output_norm), layer.hidden_size,
+                             d_output(layer.feed_forward_output_norm)});
+}
+
+double DecoderLayer::bytes_of(const LayerSpec& layer, Index tokens) {
+  const auto branch_output = [&](const auto& norm) {
+    return BranchOutput::bytes_of(norm, layer.residual_scale, tokens, layer.hidden_size);
+  };
+  return rows_bytes(tokens, {layer.hidden_size}) + branch_output(layer.mixer_output_norm) +
+         branch_output(layer.feed_forward_output_norm);
+}
+
 }  // namespace moeloom

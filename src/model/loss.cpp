@@ -76,12 +76,17 @@ struct LogitRows {
   MatrixView logits;
 };
 
-/// Calls use(stretch) with the logits of all rows in turn. A stretch has one chunk of kSumChunkRows rows for
-/// each thread, because a product's chunks are what threads share.
+/// A stretch has one chunk of kSumChunkRows rows for each thread, because a product's chunks are what threads
+/// share.
+Index rows_at_once(Index rows, Index threads) {
+  return std::min(rows, kSumChunkRows * threads);
+}
+
+/// Calls use(stretch) with the logits of all rows in turn.
 template <typename Use>
 void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                       const Use& use) {
-  const Index rows = std::min(hidden.rows, kSumChunkRows * static_cast<Index>(threads()));
+  const Index rows = rows_at_once(hidden.rows, threads());
   Matrix logits = Matrix::uninitialised(rows, head.weight.rows());
   for (Index begin = 0; begin < hidden.rows; begin += rows) {
     const LogitRows stretch{begin, logits.view().rows_from(0, std::min(rows, hidden.rows - begin))};
@@ -228,6 +233,10 @@ double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, con
   const double sum = backward_of_counted(kernel, counted.hidden, weights, counted.targets, scale, d_counted);
   counted.put_back(d_counted, d_hidden);
   return sum;
+}
+
+double logits_bytes(Index tokens, Index words, Index threads) {
+  return rows_bytes(rows_at_once(tokens, threads), {words});
 }
 
 }  // namespace moeloom

@@ -12,20 +12,31 @@
 namespace moeloom {
 namespace {
 
-constexpr std::size_t kCacheLine = 64;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr Index kCacheLine = 64;
+constexpr Index kHugePage = Index{2} << 20;
 constexpr Index kRowsPerTask = 64;
 
 }  // namespace
 
 AlignedFloats allocate_floats(Index count) {
-  const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(count, 1)) * sizeof(float);
-  const std::size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
-  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  auto* memory = static_cast<float*>(std::aligned_alloc(alignment, rounded));
+  const Index bytes = std::max<Index>(count, 1) * static_cast<Index>(sizeof(float));
+  const Index alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
+  const Index rounded = ceil_div(bytes, alignment) * alignment;
+  auto* memory = static_cast<float*>(std::aligned_alloc(at(alignment), at(rounded)));
   if (memory == nullptr) throw std::bad_alloc();
-  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
+  if (alignment == kHugePage) madvise(memory, at(rounded), MADV_HUGEPAGE);
   return {memory, [](float* p) { std::free(p); }};
+}
+
+double array_bytes(Index count, Index size) {
+  const Index bytes = count * size;
+  return static_cast<double>(bytes < kHugePage ? bytes : ceil_div(bytes, kHugePage) * kHugePage);
+}
+
+double rows_bytes(Index rows, std::initializer_list<Index> cols) {
+  double bytes = 0;
+  for (const Index width : cols) bytes += array_bytes(rows * width);
+  return bytes;
 }
 
 Matrix::Matrix(Index rows, Index cols) : Matrix(uninitialised(rows, cols)) {

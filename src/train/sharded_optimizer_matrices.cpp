@@ -8,7 +8,11 @@
 namespace moeloom {
 namespace {
 
-constexpr Index kBatchElements = ShardedOptimizer::kBucketElements;
+/// Of a parameter's weights, as many as are orthogonalised together.
+Index weights_at_once(const ParameterSpec& spec) {
+  return std::clamp<Index>(ShardedOptimizer::kBucketElements / (spec.rows / spec.groups * spec.cols), 1,
+                           spec.groups);
+}
 
 /// source [rows, cols] -> target [cols, rows].
 void transpose(ConstMatrixView source, MatrixView target) {
@@ -60,8 +64,7 @@ void ShardedOptimizer::update_matrices(double learning_rate, double clip,
     const std::size_t begin = std::exchange(next, next + unit_length(std::span(blocks_).subspan(next)));
     const Parameter& parameter = store_.parameters()[at(first.parameter)];
     if (first.second >= 0 || is_starved(parameter.spec, first.group, rows_per_expert)) continue;
-    const Index each = parameter.value.size() / parameter.spec.groups;
-    if (first.parameter != batch.parameter || (batch.size() + 1) * each > kBatchElements) run();
+    if (first.parameter != batch.parameter || batch.size() == weights_at_once(parameter.spec)) run();
     batch.parameter = first.parameter;
     batch.blocks.push_back({static_cast<Index>(begin), static_cast<Index>(next)});
   }
@@ -112,6 +115,23 @@ void ShardedOptimizer::update_batch(const MatrixBatch& batch, double learning_ra
                RandomBits(rounding_of(first)), matrix.begin * cols);
     });
   }
+}
+
+double ShardedOptimizer::matrix_bytes(const std::vector<ParameterSpec>& specs, OptimizerKind optimizer) {
+  double largest = 0;
+  for (const ParameterSpec& spec : specs) {
+    if (!is_of_muon(spec, optimizer)) continue;
+    const Index weights = weights_at_once(spec);
+    double of_matrix = 0;
+    for (const Stretch& matrix : matrices_of(spec)) {
+      const Index m = std::min(matrix.size(), spec.cols), n = std::max(matrix.size(), spec.cols);
+      const double stacked = rows_bytes(weights * m, {n});
+      of_matrix = std::max(of_matrix, stacked + OrthogonaliseWorkspace::bytes_of(weights * m, m, n));
+    }
+    const double updates = rows_bytes(weights * (spec.rows / spec.groups), {spec.cols});
+    largest = std::max(largest, updates + of_matrix);
+  }
+  return largest;
 }
 
 }  // namespace moeloom

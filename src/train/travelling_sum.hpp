@@ -10,6 +10,7 @@
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/tensor/stored_rows.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <vector>
@@ -43,6 +44,11 @@ class TravellingSum {
   bool is_added_up() const { return added_ == mine_.size(); }
   /// Says that the sum is there, and gives its memory away.
   Matrix end();
+  /// That this memory has, at most, where each rank owns `owned` of a stretch; nodes: of `each` ranks, which
+  /// are subtrees.
+  static Index numbers(Index stretch, Index owned, Index nodes, Index each) {
+    return (each > 1 ? each * std::min(stretch, nodes * owned) : 0) + nodes * owned;
+  }
 
  private:
   /// Ranks of a node, and nodes; each rank is a node of its own where nodes are no subtrees, and for bf16,

@@ -29,6 +29,15 @@ TEST(Matrix, BeginsAsZerosOnACacheLine) {
   EXPECT_THROW(Matrix(-1, 2), ShapeError);
 }
 
+TEST(Matrix, TakesWholeHugePagesFromOneOn) {
+  constexpr Index kHugePage = 2 << 20;
+  EXPECT_EQ(array_bytes(0), 0);
+  EXPECT_EQ(array_bytes(kHugePage / 4 - 1), kHugePage - 4);
+  EXPECT_EQ(array_bytes(kHugePage / 4), kHugePage);
+  EXPECT_EQ(array_bytes(kHugePage + 1, 1), 2 * kHugePage);
+  EXPECT_EQ(rows_bytes(3, {2, 0, kHugePage / 4}), 4 * 6 + 3 * kHugePage) << "each matrix for itself";
+}
+
 TEST(Matrix, KeepsItsMemoryWhenReshapedToLess) {
   Matrix m(10, 10);
   const float* memory = m.row(0);

@@ -22,6 +22,9 @@ struct Dropout {
 
 /// A number a row, by which its masks are drawn.
 using RowKeys = std::span<const std::uint64_t>;
+inline double key_bytes(Index rows) {
+  return array_bytes(rows, sizeof(std::uint64_t));
+}
 
 /// The checksum of each row's bytes -> keys [x.rows()].
 void find_row_keys(ConstRows x, std::span<std::uint64_t> keys);

@@ -101,6 +101,10 @@ class PackedWeights {
   /// What the last pack() made.
   DType element() const;
   Index bytes() const;
+  /// Of weights with so many numbers: their bytes twice, in bf16 once.
+  static double bytes_of(Index numbers, DType element) {
+    return (element == DType::kBF16 ? 1 : 2) * array_bytes(numbers);
+  }
   /// Packings made so far.
   Index packings() const;
 

@@ -49,6 +49,9 @@ inline constexpr Index kDroppedRows = kSumChunkRows;
 inline constexpr Index kDroppedGroupRows = 1024;
 /// Those columns.
 Index dropped_columns(Index rows, Index cols);
+/// Of those copies, at most; of groups all rows may be those of one.
+double dropped_bytes(Index rows, Index cols);
+double dropped_group_bytes(Index rows, Index cols);
 
 // Of one weight. Threads of the rank share the work; a row's bits depend on it alone as far as the kernel's
 // do. Keys: of each row, where drops_inputs().

@@ -101,6 +101,8 @@ class Decoder {
   /// Held for replicas: their weights in every layer, and the sums of branches of gradients.
   Index replica_bytes() const;
   PhaseClock& clock() { return clock_; }
+  /// Of what it holds beside its layers and their workspace, in training on so many threads.
+  static double bytes_of(const ModelConfig& config, Index tokens, Index sequence_length, Index threads);
 
  private:
   void embed(const Batch& batch);

@@ -19,12 +19,23 @@ struct LayerActivations {
   Matrix middle;
   Matrix normed;
   std::vector<float> inv_rms;
+
+  /// Beside the mixer's own, and without what norms give.
+  static double bytes_of(const LayerSpec& layer, Index tokens) {
+    const Index norms = (layer.mixer_norm ? 1 : 0) + (layer.feed_forward_norm ? 1 : 0);
+    return rows_bytes(tokens, {layer.hidden_size}) + static_cast<double>(norms) * rows_bytes(tokens, {1});
+  }
 };
 
 /// What norms give, which costs little to make again.
 struct LayerNormed {
   RowMemory mixer;
   Matrix feed_forward;
+
+  static double bytes_of(const LayerSpec& layer, Index tokens) {
+    return rows_bytes(
+        tokens, {layer.mixer_norm ? layer.hidden_size : 0, layer.feed_forward_norm ? layer.hidden_size : 0});
+  }
 };
 
 /// Buffers that all layers share.
@@ -39,6 +50,9 @@ struct DecoderWorkspace {
   // Where it makes blocks again:
   LayerActivations activations;
   Matrix hidden;  // [T, D], the residual stream
+
+  /// Of d_normed and d_output, and of those of the mixer.
+  static double bytes_of(const LayerSpec& layer, Index tokens);
 };
 
 /// What every layer of one forward or backward is given.
@@ -77,6 +91,8 @@ class DecoderLayer {
   const PackedExperts* packed() const;
   /// [T, D], the residual stream as it came to the last forward.
   const Matrix& input() const { return mixer_.input(); }
+  /// Of what it keeps, whatever is made again: its input, and what BranchOutputs keep.
+  static double bytes_of(const LayerSpec& layer, Index tokens);
 
   friend void swap(DecoderLayer& layer, LayerActivations& other);
   friend void swap(DecoderLayer& layer, LayerNormed& other);

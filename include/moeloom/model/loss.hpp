@@ -36,4 +36,7 @@ std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView
 double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                           std::span<const std::int32_t> targets, float scale, MatrixView d_hidden);
 
+/// Of the logits that are held at once, on so many threads.
+double logits_bytes(Index tokens, Index words, Index threads);
+
 }  // namespace moeloom

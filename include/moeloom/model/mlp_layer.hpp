@@ -11,6 +11,11 @@ struct MlpWorkspace {
   RowMemory activated;  // [T, F], of what the down product multiplies
   Matrix d_activated;   // [T, F]
   Matrix gate_up;       // [T, 2F], where backward makes it again
+
+  /// Without gate_up.
+  static double bytes_of(const MlpSpec& spec, Index tokens) {
+    return rows_bytes(tokens, {spec.width, spec.width});
+  }
 };
 
 class MlpLayer {
@@ -24,6 +29,8 @@ class MlpLayer {
   /// d_output [T, D] -> d_hidden_states [T, D], replaced.
   void backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
                 MatrixView d_hidden_states, MlpWorkspace& workspace, bool recompute = false);
+  /// Of what it keeps from forward to backward, or backward makes again.
+  static double bytes_of(const MlpSpec& spec, Index tokens) { return rows_bytes(tokens, {2 * spec.width}); }
 
  private:
   void project(const KernelTable& kernels, ConstMatrixView hidden_states, RowKeys keys);

@@ -35,6 +35,12 @@ struct MoeActivations {
   std::vector<Index> rows_per_leaf;      // [e, ep x leaves], by source rank; empty where sums are not exact
   ExpertActivations experts;             // empty where backward makes them again
   Index slices = 1;                      // in which the rows came; of several, `experts` are the last one's
+
+  /// Without `experts`.
+  static double bytes_of(const RouterSettings& router, const TripShape& trip) {
+    return rows_bytes(trip.tokens, {router.num_experts}) + Routing::bytes_of(router, trip.tokens) +
+           DispatchPlan::bytes_of(trip);
+  }
 };
 
 /// Buffers shared by all layers of a rank.
@@ -47,6 +53,15 @@ struct MoeWorkspace {
   std::vector<float> d_topk_weights;  // [T, K]
   DispatchPlan slice_plan;
   std::vector<float> slice_d_topk_weights;  // [tokens of a slice, K]
+
+  /// Of experts of `width`; without the shared expert's, and what backward makes again.
+  static double bytes_of(const TripShape& trip, Index width) {
+    const double whole =
+        ExpertWorkspace::bytes_of(trip, width) + RowBuffer::bytes_of(trip) + array_bytes(trip.slots());
+    if (!trip.rows.sliced()) return whole;
+    const TripShape slice = trip.slice();
+    return whole + DispatchPlan::bytes_of(slice) + array_bytes(slice.slots());
+  }
 };
 
 /// What every sparse layer of one forward or backward is given.

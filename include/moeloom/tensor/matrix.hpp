@@ -4,6 +4,7 @@
 #include "moeloom/base/index.hpp"
 
 #include <cstddef>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -42,6 +43,13 @@ using ConstMatrixView = BasicView<const float>;
 /// 64-byte aligned memory for `count` floats, not initialised; large blocks ask for huge pages.
 using AlignedFloats = std::unique_ptr<float[], void (*)(float*)>;
 AlignedFloats allocate_floats(Index count);
+
+// What structures take, from their shapes, before any of it is there; each says so beside its fields
+// (bytes_of). As numbers that are added up and divided among ranks.
+/// Of one array: those of at least a huge page take whole ones.
+double array_bytes(Index count, Index size = sizeof(float));
+/// Of a matrix [rows, cols] for each of `cols`.
+double rows_bytes(Index rows, std::initializer_list<Index> cols);
 
 /// Owns [rows, cols], contiguous. Moves, and copies only by name.
 class Matrix {

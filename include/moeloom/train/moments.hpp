@@ -35,6 +35,12 @@ constexpr Index words_of(MomentFormat format, Index count) {
   return ceil_div(count, unit_of(format).elements) * unit_of(format).words;
 }
 
+/// Of one element.
+constexpr double bytes_of(MomentFormat format) {
+  const auto [elements, words] = unit_of(format);
+  return sizeof(float) * static_cast<double>(words) / static_cast<double>(elements);
+}
+
 enum class Moment { kFirst, kSecond };
 
 /// Elements of one moment that someone else owns, from the beginning of a unit.

@@ -31,6 +31,9 @@ struct OrthogonaliseWorkspace {
   Matrix factor;   // b X X^T + c (X X^T)^2
   Matrix product;  // [groups * m, n]
   std::vector<Index> rows;
+
+  /// rows: of all matrices.
+  static double bytes_of(Index rows, Index m, Index n) { return rows_bytes(rows, {m, m, n}); }
 };
 
 /// x [groups * m, n], a matrix [m, n] a group with m <= n, in place: each divided by its Frobenius norm, and

@@ -118,6 +118,15 @@ class ShardedOptimizer {
   /// Updates so far of each parameter's groups, by [parameter][local group]; what a checkpoint keeps.
   std::vector<std::vector<Index>>& times() { return times_; }
 
+  // Of a rank whose parameters these are:
+  /// What it receives of the largest bucket of a reduction, of several that travel at once; with exact sums
+  /// its own part as integers.
+  static double reduction_bytes(const std::vector<ParameterSpec>& specs, const Job& job);
+  /// The most that is not reduced yet of dense gradients that are sharded.
+  static double waiting_gradient_bytes(const std::vector<ParameterSpec>& specs);
+  /// Of weights that are orthogonalised together.
+  static double matrix_bytes(const std::vector<ParameterSpec>& specs, OptimizerKind optimizer);
+
  private:
   /// A stretch of an arena that is reduced and gathered at once, and how much of it each rank owns.
   struct Bucket {

@@ -68,9 +68,9 @@ LatentHeads::LatentHeads(const AttentionSpec& spec, const ParameterStore& store)
   require(spec.head_dim == latent_.nope_dim + latent_.rope_dim,
           "latent attention: head_dim must be nope_dim + rope_dim");
   require(query_up_.out() == spec.query_width(), spec.prefix + "q must have heads * head_dim rows");
-  require(key_value_down_.out() == latent_.kv_rank + latent_.rope_dim,
+  require(key_value_down_.out() == latent_.key_value_low_width(),
           spec.prefix + "kv_a_proj_with_mqa must have kv_rank + rope_dim rows");
-  require(key_value_up_.out() == spec.heads * (latent_.nope_dim + spec.value_dim),
+  require(key_value_up_.out() == spec.key_value_width(),
           spec.prefix + "kv_b_proj must have heads * (nope_dim + value_dim) rows");
 }
 

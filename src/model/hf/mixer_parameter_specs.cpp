@@ -18,10 +18,9 @@ void add_latent(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
   } else {
     add_linear(specs, naming, at + "q_proj", {spec.query_width(), d});
   }
-  add_linear(specs, naming, at + "kv_a_proj_with_mqa", {latent.kv_rank + latent.rope_dim, d, spec.qkv_bias});
+  add_linear(specs, naming, at + "kv_a_proj_with_mqa", {latent.key_value_low_width(), d, spec.qkv_bias});
   add_norm(specs, naming, NormSpec{at + "kv_a_layernorm.weight", latent.kv_rank, latent.norm});
-  add_linear(specs, naming, at + "kv_b_proj",
-             {spec.heads * (latent.nope_dim + spec.value_dim), latent.kv_rank});
+  add_linear(specs, naming, at + "kv_b_proj", {spec.key_value_width(), latent.kv_rank});
 }
 
 void add_qk_norms(Specs& specs, const Naming& naming, const AttentionSpec& spec) {

@@ -5,6 +5,13 @@
 #include <array>
 
 namespace moeloom {
+namespace {
+
+DeltaRuleShape rule_of(const DeltaNetSpec& spec, std::span<const Index> segments) {
+  return {spec.key_heads, spec.value_heads, spec.key_dim, spec.value_dim, segments};
+}
+
+}  // namespace
 
 DeltaNet::Numbers DeltaNet::numbers_of(const ParameterStore& store, const std::string& name, Index count) {
   const Parameter& parameter = store.find(name);
@@ -25,8 +32,9 @@ DeltaNet::DeltaNet(const DeltaNetSpec& spec, const ParameterStore& store)
           spec.prefix + "in_proj must have the rows of q, k, v, z, b and a, and out_proj the columns of v");
 }
 
-DeltaRuleShape DeltaNet::rule(std::span<const Index> segments) const {
-  return {spec_.key_heads, spec_.value_heads, spec_.key_dim, spec_.value_dim, segments};
+double DeltaNet::scratch_bytes(const DeltaNetSpec& spec, Index sequence_length, Index threads) {
+  const std::array one_sequence = {Index{0}, sequence_length};
+  return array_bytes(delta_rule_backward_bytes(rule_of(spec, one_sequence), threads), 1);
 }
 
 DeltaRuleInputs DeltaNet::rule_inputs() const {
@@ -62,7 +70,7 @@ void DeltaNet::forward(const KernelTable& kernels, const MixerContext& context, 
   project(kernels, context, input);
   causal_conv_forward(convolution_.over(segments), spec_.mixed_of(saved_.projected.view()), {}, saved_.mixed,
                       {});
-  delta_rule_forward(rule(segments), rule_inputs(), {}, saved_.read, delta(), {});
+  delta_rule_forward(rule_of(spec_, segments), rule_inputs(), {}, saved_.read, delta(), {});
   add_output(kernels, output, mode);
 }
 
@@ -78,9 +86,9 @@ void DeltaNet::forward_cached(const KernelTable& kernels, const MixerContext& co
   causal_conv_forward(convolution_.over(segments), spec_.mixed_of(saved_.projected.view()),
                       state.convolution(), saved_.mixed, state.convolution());
   if (input.rows() == 1)
-    delta_rule_step(rule(segments), rule_inputs(), state.recurrence(), saved_.read);
+    delta_rule_step(rule_of(spec_, segments), rule_inputs(), state.recurrence(), saved_.read);
   else
-    delta_rule_forward(rule(segments), rule_inputs(), state.recurrence(), saved_.read, delta(),
+    delta_rule_forward(rule_of(spec_, segments), rule_inputs(), state.recurrence(), saved_.read, delta(),
                        state.recurrence());
   add_output(kernels, output, mode);
 }
@@ -129,7 +137,7 @@ void DeltaNet::backward(const KernelTable& kernels, const MixerContext& context,
   backward_norm(kernels, d_normed, spec_.z_of(d_projected));
   // The gradients of q, k and v take the places of q, k and the deltas.
   const MatrixView mixed = saved_.mixed;
-  delta_rule_backward(rule(segments), {rule_inputs(), delta(), {}}, d_normed, {},
+  delta_rule_backward(rule_of(spec_, segments), {rule_inputs(), delta(), {}}, d_normed, {},
                       {.query = mixed.cols_from(0, spec_.key_width()),
                        .key = mixed.cols_from(spec_.key_width(), spec_.key_width()),
                        .value = delta(),

@@ -44,6 +44,23 @@ DeltaNetActivations& part_of(MixerActivations& activations, const DeltaNet&) {
 
 }  // namespace
 
+double MixerWorkspace::bytes_of(const MixerSpec& mixer, Index tokens, Index sequence_length, Index threads) {
+  if (const auto* spec = std::get_if<AttentionSpec>(&mixer))
+    return AttentionWorkspace::bytes_of(*spec, tokens);
+  if (const auto* spec = std::get_if<ShortConvSpec>(&mixer))
+    return ShortConvWorkspace::bytes_of(*spec, tokens);
+  const auto& spec = std::get<DeltaNetSpec>(mixer);
+  return DeltaNetWorkspace::bytes_of(spec, tokens) + DeltaNet::scratch_bytes(spec, sequence_length, threads);
+}
+
+double MixerActivations::bytes_of(const MixerSpec& mixer, Index tokens) {
+  if (const auto* spec = std::get_if<AttentionSpec>(&mixer))
+    return AttentionActivations::bytes_of(*spec, tokens);
+  if (const auto* spec = std::get_if<ShortConvSpec>(&mixer))
+    return ShortConvActivations::bytes_of(*spec, tokens);
+  return DeltaNetActivations::bytes_of(std::get<DeltaNetSpec>(mixer), tokens);
+}
+
 MixerLayer::MixerLayer(const MixerSpec& spec, const std::optional<NormSpec>& norm,
                        const std::optional<NormSpec>& output_norm, const ParameterStore& store,
                        float residual_scale)

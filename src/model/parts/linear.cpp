@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <set>
 
 namespace moeloom {
 namespace {
@@ -103,6 +105,48 @@ std::vector<LowRank> adapter_of(const ParameterStore& store, const std::string& 
     }
   }
   return parts;
+}
+
+namespace {
+
+/// U of one addition, and dU of all that is added to a product.
+double low_bytes(const std::vector<ParameterSpec>& specs, Index rows) {
+  std::map<std::string, Index> ranks;  // added to a parameter
+  Index largest = 0;
+  for (const ParameterSpec& spec : specs) {
+    if (!spec.adapter || !spec.adapter->is_a || spec.placement != Placement::kExperts) continue;
+    const Index rank = spec.rows / spec.groups;
+    ranks[spec.adapter->base] += rank;
+    largest = std::max(largest, rank);
+  }
+  std::map<std::string, Index> most;  // by product
+  for (const auto& [base, rank] : ranks) {
+    Index& of_product = most[base.substr(base.rfind('.') + 1)];
+    of_product = std::max(of_product, rank);
+  }
+  double bytes = rows_bytes(rows, {largest});
+  for (const auto& [product, rank] : most) bytes += rows_bytes(rows, {rank});
+  return bytes;
+}
+
+}  // namespace
+
+double adapter_bytes(const std::vector<ParameterSpec>& specs, const Job& job, LayerRows rows) {
+  double copies = 0, of_tokens = 0;
+  std::set<Index> layers;  // whose experts drop inputs
+  for (const ParameterSpec& spec : specs) {
+    if (!spec.adapter || !spec.adapter->is_a || spec.adapter->dropout == 0) continue;
+    const bool is_dense = spec.placement == Placement::kWorld;
+    copies = std::max(copies, is_dense ? dropped_bytes(job.tokens(), spec.cols)
+                                       : dropped_group_bytes(rows.at_once, spec.cols));
+    if (is_dense)
+      of_tokens = key_bytes(job.tokens());
+    else
+      layers.insert(spec.layer);
+  }
+  const Index most = job.keeping.recompute == Recompute::kNone ? std::ssize(layers) : 1;
+  return low_bytes(specs, rows.at_once) + copies + of_tokens +
+         static_cast<double>(std::min<Index>(std::ssize(layers), most)) * key_bytes(rows.at_once);
 }
 
 void add_row_sums(ConstMatrixView x, std::span<float> sums) {

@@ -7,6 +7,7 @@
 #include "moeloom/tensor/pages.hpp"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -225,6 +226,23 @@ void ParameterStore::place_shared(ParameterSpec spec) {
 Index ParameterStore::disk_bytes(const std::vector<ParameterSpec>& specs) {
   return sizes_of(specs, true)[static_cast<std::size_t>(Placement::kExperts)].frozen_halves *
          Index{sizeof(std::uint16_t)};
+}
+
+double ParameterStore::value_bytes(const std::vector<ParameterSpec>& specs, Placement placement,
+                                   const Keeping& keeping, Index sharers) {
+  double bytes = 0, largest = 0;
+  std::map<Index, double> on_disk;  // of each layer
+  for (const ParameterSpec& spec : specs) {
+    if (spec.placement != placement) continue;
+    const bool is_dense = placement == Placement::kWorld;
+    const double whole = spec.numbers() * static_cast<double>(bytes_of(spec.stored));
+    if (keeping.offloads() && !is_dense && spec.frozen && is_half(spec.stored))
+      largest = std::max(largest, on_disk[spec.layer] += whole);
+    else
+      bytes +=
+          whole / static_cast<double>(is_kept_once(spec) || (is_dense && keeping.shard_dense) ? sharers : 1);
+  }
+  return bytes + std::min<double>(2, static_cast<double>(on_disk.size())) * largest;
 }
 
 namespace {

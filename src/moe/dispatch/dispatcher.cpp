@@ -99,6 +99,16 @@ Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
   return WholeTrip(AlltoallDispatch(ep, num_experts, nodes, wire.dtype));
 }
 
+double Dispatcher::bytes_of(const TripShape& trip) {
+  if (trip.ranks == 1) return 0;
+  const bool in_chunks = trip.chunks > 0;
+  if (trip.kind == DispatcherKind::kShared) return SharedDispatch::bytes_of(trip);
+  if (trip.kind == DispatcherKind::kAllgather) return AllgatherDispatch::bytes_of(trip);
+  if (trip.kind == DispatcherKind::kHierarchical)
+    return in_chunks ? OverlappedHierarchical::bytes_of(trip) : HierarchicalDispatch::bytes_of(trip);
+  return in_chunks ? OverlappedDispatch::bytes_of(trip) : AlltoallDispatch::bytes_of(trip);
+}
+
 DispatchTraffic Dispatcher::traffic() const {
   return {.network_bytes = std::visit([](const auto& way) { return way.network_bytes(); }, way_),
           .row_bytes = row_bytes_};

@@ -5,6 +5,22 @@
 #include <algorithm>
 
 namespace moeloom {
+namespace {
+
+/// The least that a block of the node's memory becomes when it grows, as NodeMemory asks of who does.
+Index grown(Index held) {
+  return held + held / 4;
+}
+
+}  // namespace
+
+/// Slices, no two of which have as many rows, make it grow.
+double RowBuffer::bytes_of(const TripShape& trip) {
+  const bool in_node_memory =
+      trip.kind == DispatcherKind::kShared || trip.kind == DispatcherKind::kHierarchical;
+  const Index rows = trip.rows.at_once;
+  return rows_bytes(trip.rows.sliced() && in_node_memory ? grown(rows) : rows, {trip.cols});
+}
 
 void RowBuffer::reshape_uninitialised(Index rows, Index cols) {
   require(rows >= 0 && cols >= 0, "a row buffer has no negative size");
@@ -12,7 +28,7 @@ void RowBuffer::reshape_uninitialised(Index rows, Index cols) {
   if (!memory_) {
     own_.reshape_uninitialised(rows, cols);
   } else if (block_.data() == nullptr || bytes > block_.bytes()) {
-    const Index least = block_.bytes() + block_.bytes() / 4;  // as NodeMemory asks of who grows
+    const Index least = grown(block_.bytes());
     block_ = {};
     block_ = {memory_, std::max(bytes, least)};
   }

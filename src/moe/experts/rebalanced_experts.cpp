@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 namespace moeloom {
 
@@ -325,6 +326,14 @@ void RebalancedExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher,
   messages.finish();
   add_up(pass, share, of_own, gradients);
   dispatcher.send_back(trip, 0);
+}
+
+/// Sources are taken from near to far in the tree, so that a replica computes at most log2(ep) branches, and
+/// leaves as many and one to the owner; a single hot expert may have one of each rank instead.
+double RebalancedExperts::sum_bytes(const ExpertShape& own, Index ranks) {
+  const Index levels = std::bit_width(at(ranks - 1));
+  const Index branches = std::max(own.experts * (1 + levels), ranks) + own.experts * levels;
+  return array_bytes(branches * own.numbers());
 }
 
 }  // namespace moeloom

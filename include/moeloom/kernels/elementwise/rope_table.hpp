@@ -110,6 +110,7 @@ struct RopeTable {
   Index shortest_served = 0;  // sequences below it need another table (longrope)
   Index long_begin = 0;  // rows from here on are of sequences that are longer than that; 0: there are none
 
+  static double bytes_of(Index positions, Index rotary_dim) { return array_bytes(positions * rotary_dim); }
   Index rotary_dim() const { return 2 * cosine.cols(); }
   Index positions() const { return cosine.rows(); }
   /// The row of position 0 in a sequence of this length.

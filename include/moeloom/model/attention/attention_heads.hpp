@@ -23,6 +23,14 @@ struct HeadsWorkspace {
   Matrix d_query_latent;
   Matrix d_key_value;
   Matrix d_key_value_latent;
+
+  static double bytes_of(const AttentionSpec& spec, Index tokens) {
+    const bool normed = spec.qk_norm != QkNorm::kNone || spec.latent;
+    const double parts = normed ? rows_bytes(tokens, {spec.query_width(), spec.key_width()}) : 0.0;
+    if (!spec.latent) return parts + rows_bytes(tokens, {spec.projected_width()});
+    return parts + rows_bytes(tokens, {spec.value_width(), spec.query_width(), spec.latent->q_rank,
+                                       spec.key_value_width(), spec.latent->key_value_low_width()});
+  }
 };
 
 /// What ProjectedHeads keep from forward to backward.
@@ -32,6 +40,14 @@ struct ProjectedActivations {
   Matrix key;
   std::vector<float> query_inv_rms;
   std::vector<float> key_inv_rms;
+
+  static double bytes_of(const AttentionSpec& spec, Index tokens) {
+    const double as_projected = rows_bytes(tokens, {spec.projected_width()});
+    if (spec.qk_norm == QkNorm::kNone) return as_projected;
+    const bool per_head = spec.qk_norm == QkNorm::kPerHead;
+    return as_projected + rows_bytes(tokens, {spec.query_width(), spec.key_width(), per_head ? spec.heads : 1,
+                                              per_head ? spec.kv_heads : 1});
+  }
 };
 
 /// q, k, v as rows of one weight, with a gate of attention's output behind q where there is one.

@@ -13,6 +13,10 @@ namespace moeloom {
 struct AttentionWorkspace {
   Matrix d_context;
   HeadsWorkspace heads;
+
+  static double bytes_of(const AttentionSpec& spec, Index tokens) {
+    return rows_bytes(tokens, {spec.output_width()}) + HeadsWorkspace::bytes_of(spec, tokens);
+  }
 };
 
 /// What an AttentionMixer keeps from forward to backward, of heads of either kind.
@@ -22,6 +26,12 @@ struct AttentionActivations {
   Matrix context;
   RowMemory gated;
   Matrix log_sum_exp;
+
+  static double bytes_of(const AttentionSpec& spec, Index tokens) {
+    const double heads = spec.latent ? LatentActivations::bytes_of(spec, tokens)
+                                     : ProjectedActivations::bytes_of(spec, tokens);
+    return heads + rows_bytes(tokens, {spec.output_width(), spec.gate_width(), spec.heads});
+  }
 };
 
 class AttentionMixer {

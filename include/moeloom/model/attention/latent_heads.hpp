@@ -22,6 +22,13 @@ struct LatentActivations {
   Matrix value;
   std::vector<float> query_inv_rms;
   std::vector<float> key_value_inv_rms;
+
+  static double bytes_of(const AttentionSpec& spec, Index tokens) {
+    const LatentSpec& latent = *spec.latent;
+    return rows_bytes(tokens, {spec.query_width(), latent.q_rank, latent.q_rank, latent.key_value_low_width(),
+                               latent.kv_rank, spec.key_value_width(), spec.query_width(), spec.key_width(),
+                               spec.value_width(), latent.q_rank > 0 ? 1 : 0, 1});
+  }
 };
 
 /// The interface of ProjectedHeads. LatentSpec has the formulas.

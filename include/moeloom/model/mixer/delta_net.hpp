@@ -16,6 +16,10 @@ namespace moeloom {
 struct DeltaNetWorkspace {
   Matrix d_normed;
   Matrix d_projected;
+
+  static double bytes_of(const DeltaNetSpec& spec, Index tokens) {
+    return rows_bytes(tokens, {spec.value_width(), spec.projected_width()});
+  }
 };
 
 /// What a DeltaNet keeps from forward to backward.
@@ -27,6 +31,11 @@ struct DeltaNetActivations {
   Matrix read;    // [T, value width], what the rule reads from its state
   Matrix normed;  // [T, value width], what out_proj reads
   std::vector<float> inv_rms;
+
+  static double bytes_of(const DeltaNetSpec& spec, Index tokens) {
+    return rows_bytes(tokens, {spec.projected_width(), spec.mixed_width(), spec.value_heads, spec.value_heads,
+                               spec.value_width(), spec.value_width(), spec.value_heads});
+  }
 };
 
 /// [q, k, v, z, b, a] = in_proj x;  [q, k, v] = silu(conv1d [q, k, v]);  beta, log_decay of b, a;
@@ -50,6 +59,8 @@ class DeltaNet {
   void backward(const KernelTable& kernels, const MixerContext& context, ConstRows input,
                 ConstMatrixView d_output, MatrixView d_input, DeltaNetWorkspace& workspace);
   void swap_activations(DeltaNetActivations& other) { std::swap(saved_, other); }
+  /// Of a backward while it runs, on so many threads.
+  static double scratch_bytes(const DeltaNetSpec& spec, Index sequence_length, Index threads);
 
  private:
   /// A weight of numbers, one a head or one a column of a head.
@@ -64,7 +75,6 @@ class DeltaNet {
   void add_output(const KernelTable& kernels, MatrixView output, Write mode);
   void backward_norm(const KernelTable& kernels, MatrixView d_normed, MatrixView d_z) const;
   void backward_gates(MatrixView d_projected) const;
-  DeltaRuleShape rule(std::span<const Index> segments) const;
   DeltaRuleInputs rule_inputs() const;
   MatrixView delta() { return spec_.values_of(saved_.mixed.view()); }
 

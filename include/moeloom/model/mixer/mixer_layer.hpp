@@ -22,6 +22,9 @@ struct MixerWorkspace {
   AttentionWorkspace attention;
   ShortConvWorkspace short_conv;
   DeltaNetWorkspace delta_net;
+
+  /// Of a kind of mixer, with what its backward holds.
+  static double bytes_of(const MixerSpec& mixer, Index tokens, Index sequence_length, Index threads);
 };
 
 /// What a MixerLayer keeps from forward to backward, with any mixer, beside its input and what its
@@ -32,6 +35,9 @@ struct MixerActivations {
   AttentionActivations attention;
   ShortConvActivations short_conv;
   DeltaNetActivations delta_net;
+
+  /// Of a kind of mixer, beside what its norm gives.
+  static double bytes_of(const MixerSpec& mixer, Index tokens);
 };
 
 class MixerLayer {

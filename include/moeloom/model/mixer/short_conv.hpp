@@ -13,12 +13,20 @@ namespace moeloom {
 struct ShortConvWorkspace {
   Matrix d_mixed;
   Matrix d_projected;
+
+  static double bytes_of(const ShortConvSpec& spec, Index tokens) {
+    return rows_bytes(tokens, {spec.hidden_size, 3 * spec.hidden_size});
+  }
 };
 
 /// What a ShortConv keeps from forward to backward.
 struct ShortConvActivations {
   Matrix projected;  // [T, 3 D]
   Matrix mixed;      // [T, D], what out_proj reads
+
+  static double bytes_of(const ShortConvSpec& spec, Index tokens) {
+    return rows_bytes(tokens, {3 * spec.hidden_size, spec.hidden_size});
+  }
 };
 
 /// [B, C, X] = in_proj x; output = out_proj(C * conv(B * X)).

@@ -22,6 +22,10 @@ class BranchOutput {
   void forward(const RmsNormKernel& kernel, MatrixView hidden);
   /// d_hidden [T, D] -> d_input [T, D], the gradient of the block's output.
   void backward(const RmsNormKernel& kernel, ConstMatrixView d_hidden, MatrixView d_input) const;
+  /// Of one with so many columns, where of() gives one.
+  static double bytes_of(const std::optional<NormSpec>& norm, float scale, Index tokens, Index cols) {
+    return norm ? rows_bytes(tokens, {cols, cols, 1}) : scale != 1 ? rows_bytes(tokens, {cols}) : 0.0;
+  }
 
  private:
   std::optional<Norm> norm_;

@@ -49,6 +49,9 @@ struct LatentSpec {
   Index nope_dim = 0;
   Index rope_dim = 0;
   RmsNormSettings norm;  // of both latents; HF leaves rms_norm_eps out of it
+
+  /// Rows of kv_a_proj_with_mqa.
+  Index key_value_low_width() const { return kv_rank + rope_dim; }
 };
 
 /// Of queries in layers without rotary embedding (Llama4): at position t of its sequence or segment a query
@@ -93,6 +96,8 @@ struct AttentionSpec {
   Index key_width() const { return kv_heads * head_dim; }
   Index value_width() const { return kv_heads * value_dim; }
   Index output_width() const { return heads * value_dim; }  // what o_proj reads
+  /// Rows of kv_b_proj, of latent attention.
+  Index key_value_width() const { return heads * (latent->nope_dim + value_dim); }
   Index gate_width() const { return output_gate ? output_width() : 0; }
   /// Rows of qkv_proj.
   Index projected_width() const { return query_width() + gate_width() + key_width() + value_width(); }

@@ -4,6 +4,7 @@
 #include "moeloom/kernels/dense.hpp"
 #include "moeloom/kernels/low_rank.hpp"
 #include "moeloom/model/parts/parameters.hpp"
+#include "moeloom/moe/dispatch/trip_shape.hpp"
 
 #include <string>
 #include <vector>
@@ -52,6 +53,11 @@ struct Linear {
 
 /// What adapters add to a parameter of the store, by its name; of experts stacked as its weights are.
 std::vector<LowRank> adapter_of(const ParameterStore& store, const std::string& base);
+
+/// Of what adapters' products hold: U and dU of rows of experts (ExpertWorkspace), as much as the layer needs
+/// that needs most; where inputs are dropped, copies of some rows, which one product has at a time, and the
+/// keys of rows: of tokens, and of each layer's experts from forward to backward.
+double adapter_bytes(const std::vector<ParameterSpec>& specs, const Job& job, LayerRows rows);
 
 /// sums [cols of x] += rows of x, in chunks of kSumChunkRows, the chunks in order.
 void add_row_sums(ConstMatrixView x, std::span<float> sums);

@@ -6,7 +6,7 @@
 // weights is an exchange of one stretch, without a copy.
 #pragma once
 
-#include "moeloom/job/mesh_shape.hpp"
+#include "moeloom/job/job.hpp"
 #include "moeloom/kernels/dropout.hpp"
 #include "moeloom/moe/dispatch/row_buffer.hpp"
 #include "moeloom/tensor/exact_sums.hpp"
@@ -85,6 +85,8 @@ struct ParameterSpec {
   bool frozen = false;  // keeps its values: it has no gradient to speak of and no optimizer state
   std::optional<AdapterRole> adapter = {};  // none: a weight of the model itself
   std::vector<HfSlice> slices;
+
+  double numbers() const { return static_cast<double>(rows) * static_cast<double>(cols); }
 };
 
 // Parts of a backward, each of the parameters whose gradients it completes: the head and the final norm, then
@@ -170,6 +172,11 @@ class ParameterStore {
   static Index dense_floats(const std::vector<ParameterSpec>& specs, bool with_halves);
   /// That weights take which may lie on a disk.
   static Index disk_bytes(const std::vector<ParameterSpec>& specs);
+  /// Of values that lie in this rank's memory, of those that `sharers` ranks keep once its part: the ranks of
+  /// a node frozen dense halves, with shard_dense all that is dense. Of frozen experts on a disk those of two
+  /// layers are held.
+  static double value_bytes(const std::vector<ParameterSpec>& specs, Placement placement,
+                            const Keeping& keeping, Index sharers);
   /// Weights of a layer that lie on a disk begin to come, or are not used soon. -1 and beyond: there is none.
   void read_ahead(Index layer) const;
   void leave(Index layer) const;

@@ -23,6 +23,9 @@ class AllgatherDispatch {
     back_.combine(plan, rows, tokens, mode, scalars);
   }
   std::int64_t network_bytes() const { return back_.network_bytes() + network_bytes_; }
+  static double bytes_of(const TripShape& trip) {
+    return rows_bytes(trip.tokens * trip.ranks, {trip.cols}) + AlltoallDispatch::bytes_of(trip);
+  }
 
  private:
   void count(const DispatchPlan& plan, Index cols, bool with_scalars);

@@ -36,6 +36,9 @@ class AlltoallDispatch {
   /// The numbers alone.
   void send_scalars(const DispatchPlan& plan, ScalarsOut scalars);
   std::int64_t network_bytes() const { return network_bytes_; }
+  static double bytes_of(const TripShape& trip) {
+    return rows_bytes(trip.slots(), {trip.cols}) + rows_bytes(trip.rows.at_once, {trip.cols});
+  }
 
  private:
   void count(std::span<const Index> rows_per_rank, Index cols, bool with_scalars);

@@ -11,6 +11,7 @@
 #include "moeloom/moe/dispatch/chunk_plan.hpp"
 #include "moeloom/moe/dispatch/crossing_chunks.hpp"
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
+#include "moeloom/moe/dispatch/trip_shape.hpp"
 #include "moeloom/moe/rebalance/replica_plan.hpp"
 #include "moeloom/moe/routing/no_expert.hpp"
 
@@ -69,6 +70,13 @@ struct DispatchPlan {
   ReplicaPlan replicas;
   std::variant<std::monostate, SharedPlan, HierarchicalPlan, AllgatherPlan> own;
 
+  static double bytes_of(const TripShape& trip) {
+    const double of_places = trip.kind == DispatcherKind::kShared ? array_bytes(trip.slots(), sizeof(Landing))
+                             : trip.ranks > 1 ? array_bytes(trip.rows.most(), sizeof(Index))
+                                              : 0.0;
+    return array_bytes(trip.slots(), 2 * sizeof(Index)) +
+           array_bytes(2 * trip.experts + 2 * trip.ranks, sizeof(Index)) + of_places;
+  }
   /// N, of the table of choices.
   Index slots() const { return tokens * top_k; }
   /// P: slots that have an expert, one row each.

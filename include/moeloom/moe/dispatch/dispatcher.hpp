@@ -90,6 +90,8 @@ class Dispatcher {
   void finish(const RoundTrip& trip);
   /// To be done now and then by the thread that calls the others, so that rows travel while it computes.
   Interlude progress() const;
+  /// Of rows under way: packed to leave, and as they arrived.
+  static double bytes_of(const TripShape& trip);
 
  private:
   using Way =

@@ -43,6 +43,10 @@ class HierarchicalDispatch {
   void combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                std::optional<ScalarsBack> scalars);
   std::int64_t network_bytes() const { return network_bytes_; }
+  /// Enough for the messages, of a row a slot and a row that lands.
+  static double bytes_of(const TripShape& trip) {
+    return rows_bytes(trip.slots(), {trip.cols}) + rows_bytes(trip.rows.at_once, {trip.cols});
+  }
 
  private:
   void plan_crossing(std::span<const std::int32_t> topk_idx, const LandingCounts& counts,

@@ -38,6 +38,9 @@ class OverlappedDispatch {
   /// For as long as the dispatcher lives.
   Interlude progress() const;
   std::int64_t network_bytes() const { return network_bytes_; }
+  static double bytes_of(const TripShape& trip) {
+    return rows_bytes(trip.slots(), {trip.cols, trip.cols}) + rows_bytes(trip.rows.at_once, {trip.cols});
+  }
 
  private:
   void receive_all(const ChunkPlan& chunks, bool returning);

@@ -45,6 +45,11 @@ class OverlappedHierarchical {
   /// For as long as the dispatcher lives.
   Interlude progress() const;
   std::int64_t network_bytes() const;
+  /// Tokens that leave and arrive have places of their own beside sums.
+  static double bytes_of(const TripShape& trip) {
+    const Index crossing = trip.tokens * std::min(trip.top_k, trip.nodes - 1);
+    return HierarchicalDispatch::bytes_of(trip) + rows_bytes(crossing, {trip.cols, trip.cols});
+  }
 
  private:
   void write_own_node(const RoundTrip& trip) const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "moeloom/comm/node_memory.hpp"
+#include "moeloom/moe/dispatch/trip_shape.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <span>
@@ -43,6 +44,8 @@ class RowBuffer {
   const NodeMemory* memory() const { return memory_.get(); }
   /// Where every rank of it finds them; 0 before there were any.
   Index offset() const { return block_.offset(); }
+  /// Of one that the rows of a trip come to.
+  static double bytes_of(const TripShape& trip);
 
  private:
   float* data() const;

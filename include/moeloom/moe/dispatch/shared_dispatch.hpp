@@ -39,6 +39,10 @@ class SharedDispatch {
   void combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                std::optional<ScalarsBack> scalars);
   std::int64_t network_bytes() const { return 0; }  // nothing leaves the node
+  /// Of counts and numbers beside rows: the others' rows are theirs.
+  static double bytes_of(const TripShape& trip) {
+    return array_bytes(trip.ranks * trip.experts, sizeof(Index)) + 3 * array_bytes(trip.rows.at_once);
+  }
 
  private:
   NodeRows node_;

@@ -93,6 +93,19 @@ class PackedExperts {
   std::uint64_t version_ = 0;
 };
 
+/// Sizes of some experts' weights.
+struct ExpertShape {
+  Index experts = 0;
+  Index cols = 0;   // of a row
+  Index width = 0;  // of an expert
+  bool biased = false;
+
+  Index hidden_bias() const { return biased ? cols : 0; }
+  Index inter_bias() const { return biased ? 2 * width : 0; }
+  /// Of one expert.
+  Index numbers() const { return 3 * cols * width + inter_bias() + hidden_bias(); }
+};
+
 /// What backward needs of forward; memory is reused from step to step.
 struct ExpertActivations {
   RowBuffer rows;              // X [R, D]; of ExpertShard::scales_rows() backward leaves weight * X
@@ -111,6 +124,14 @@ struct ExpertActivations {
     return replica_gate_up.capacity() + replica_down.capacity() + replica_gate_up_bias.capacity() +
            replica_down_bias.capacity();
   }
+
+  /// Of experts of `width`, without keys and replicas.
+  static double bytes_of(const TripShape& trip, Index width) {
+    return RowBuffer::bytes_of(trip) + rows_bytes(trip.rows.at_once, {2 * width, 1});
+  }
+  static double replica_bytes(const ExpertShape& s) {
+    return rows_bytes(s.experts, {2 * s.width * s.cols, s.cols * s.width, s.inter_bias(), s.hidden_bias()});
+  }
 };
 
 /// Buffers that no layer keeps; one set serves every layer.
@@ -124,6 +145,11 @@ struct ExpertWorkspace {
   std::vector<float> ones;        // [R], what biases are multiplied with
   // Of adapters: U of a part, and dU of all parts of a weight [R, low_columns].
   Matrix low, d_low_gate_up, d_low_down;
+
+  /// Of experts of `width`, without adapters.
+  static double bytes_of(const TripShape& trip, Index width) {
+    return rows_bytes(trip.rows.at_once, {width, width, 1}) + RowBuffer::bytes_of(trip);
+  }
 };
 
 /// A forward or a backward of a shard over the rows that dispatch brought.

@@ -31,6 +31,8 @@ class RebalancedExperts {
   const RebalanceCounts& rebalance_traffic() const { return traffic_; }
   /// Elements of its sums of branches, which all layers share.
   Index sums() const { return sums_.capacity(); }
+  /// Of those, at most: where each of a rank's own experts has a replica that computes a branch of the tree.
+  static double sum_bytes(const ExpertShape& own, Index ranks);
 
  private:
   struct Share;

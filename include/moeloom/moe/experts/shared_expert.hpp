@@ -37,12 +37,18 @@ struct SharedExpertWorkspace {
   Matrix d_activated;         // dA [T, S]
   std::vector<float> d_gate;  // [T]: of g, then of its logit
   std::vector<float> ones;    // [T], what biases are multiplied with
+
+  static double bytes_of(Index tokens, Index width) { return rows_bytes(tokens, {width, width, 1}); }
 };
 
 /// What backward needs of forward.
 struct SharedExpertActivations {
   Matrix gate_up;           // Z [T, 2S]; backward turns it into dZ
   std::vector<float> gate;  // g [T]; empty if not gated
+
+  static double bytes_of(Index tokens, Index width, bool gated) {
+    return rows_bytes(tokens, {2 * width, gated ? 1 : 0});
+  }
 };
 
 class SharedExpert {

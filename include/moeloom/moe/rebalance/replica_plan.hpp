@@ -31,6 +31,11 @@ struct ReplicaPlan {
 
   /// Whether any rank holds a replica.
   bool moves() const { return verdict == RebalanceVerdict::kMade; }
+  /// Of the tables of the placement and of what is served.
+  static double bytes_of(Index ranks, Index experts) {
+    const Index atoms = ranks * experts;
+    return 2 * array_bytes(atoms, sizeof(Index)) + 2 * array_bytes(atoms, sizeof(std::int32_t));
+  }
 };
 
 /// A rank holds at most ceil(E / ep) replicas, as many as its own experts. node_of as in cost_of().

@@ -26,6 +26,12 @@ struct Routing {
   /// Experts that the aux loss counts: [T, balance_k] of kScore; else topk_idx, and balance_k is 0.
   std::vector<std::int32_t> balance_idx;
   Index balance_k = 0;
+  static double bytes_of(const RouterSettings& router, Index tokens) {
+    const Index slots = tokens * router.top_k;
+    const Index near = router.weigh_by == WeighBy::kSoftmaxOfNear ? router.num_experts : 0;
+    return rows_bytes(tokens, {router.num_experts, 1, 1}) +
+           rows_bytes(slots, {1, 1, 1, near, router.balance_by == BalanceBy::kScore ? 1 : 0});
+  }
   Index tokens() const { return scores.rows(); }
   /// What is dispatched.
   std::span<const std::int32_t> sent_idx() const { return kept_idx.empty() ? topk_idx : kept_idx; }

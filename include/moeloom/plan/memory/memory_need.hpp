@@ -1,11 +1,11 @@
 // What a rank of a training job holds, counted from the structures that hold it, before any of it is there.
 //
-// Every matrix of the model, the optimizer and the dispatcher is one term here, in the order of its header,
-// and is rounded as the allocator rounds it. What MPI, the program and the system's caches take is not
-// counted.
+// Every structure says what it takes beside its fields (bytes_of), rounded as the allocator rounds it; here
+// that is added up over layers. What MPI, the program and the system's caches take is not counted.
 #pragma once
 
 #include "moeloom/model/hf/config.hpp"
+#include "moeloom/moe/dispatch/trip_shape.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/lasting_memory.hpp"
 
@@ -24,14 +24,6 @@ struct MemoryNeed : LastingMemory {
   double total() const {
     return lasting() + packed + activations + buffers + replicas + save_copy + data + program;
   }
-};
-
-/// Rows of a layer that dispatch brings to a rank's experts.
-struct LayerRows {
-  Index at_once = 0;  // even routing: tokens * top_k
-  Index planned = 0;  // more: a layer has so many, and runs in slices of at most `at_once`
-
-  bool sliced() const { return planned > at_once; }
 };
 
 /// Both packed faces: a weight's bytes twice, bf16 once.

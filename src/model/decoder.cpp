@@ -54,7 +54,7 @@ bool finite(ConstMatrixView x) {
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
-                 const DispatcherSettings& dispatcher, const RoutingSettings& routing, Recompute recompute)
+                 const DispatcherSettings& dispatcher, const RoutingSettings& routing, const Keeping& keeping)
     : config_(config),
       store_(store),
       mesh_(mesh),
@@ -64,7 +64,7 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       final_norm_(Norm::of(store, config.final_norm())),
       balance_(routing.balance),
       row_budget_(routing.row_budget),
-      recompute_(recompute),
+      keeping_(keeping),
       dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1), dispatcher),
       experts_(dispatcher),
       rope_settings_(config.ropes()),
@@ -140,11 +140,11 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
                   .tokens = tokens,
                   .weight_version = store_.version(),
                   .expert_gradients = store_.expert_gradients(),
-                  .recompute = recompute_ != Recompute::kNone,
+                  .recompute = keeping_.recompute != Recompute::kNone,
                   .row_budget = row_budget_},
           .workspace = workspace_,
           .clock = clock_,
-          .recompute = recompute_};
+          .recompute = keeping_.recompute};
 }
 
 void Decoder::embed(const Batch& batch) {

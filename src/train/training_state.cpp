@@ -83,7 +83,7 @@ TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                        .frozen = settings.frozen_on_disk},
             checked_leaves(config, settings)),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
-              settings.job.keeping.recompute),
+              settings.job.keeping),
       optimizer(store, mesh, settings.optimizer, settings.job) {}
 
 ShardedDense sharded_dense(const Mesh& mesh, const std::vector<ParameterSpec>& specs, bool with_halves,

@@ -17,7 +17,8 @@ struct Ran {
 Ran run_with(Recompute recompute, const std::filesystem::path& folder, bool fused, const MeshShape& shape) {
   const Mesh mesh(Communicator::world(), shape);
   testing::GoldenModel model(folder, mesh, testing::kernel_table(fused));
-  Decoder decoder(model.config, model.store, mesh, testing::kernel_table(fused), {}, {}, recompute);
+  Decoder decoder(model.config, model.store, mesh, testing::kernel_table(fused), {}, {},
+                  {.recompute = recompute});
   const Batch batch = testing::golden_batch(folder, mesh.world());
   Ran ran;
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {

@@ -47,9 +47,10 @@ class Decoder {
  public:
   /// The store and the mesh must outlive it. Throws ShapeError if the store is not of this config.
   /// dispatcher: that of the mesh's ep ranks; the store's experts lie in its weights_memory().
+  /// keeping: of it what layers keep for backward.
   Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
           const DispatcherSettings& dispatcher = {}, const RoutingSettings& routing = {},
-          Recompute recompute = Recompute::kNone);
+          const Keeping& keeping = {});
 
   /// Adds the gradients of this rank's tokens to the store. Collective over the world: also with no token.
   /// step_counts: what routers choose in all micro-batches of the step, for an aux loss over the global batch
@@ -141,7 +142,7 @@ class Decoder {
   std::vector<Index> sparse_place_;  // of each layer among the sparse ones; -1: dense
   BalanceSettings balance_;
   Index row_budget_;
-  Recompute recompute_;
+  Keeping keeping_;
   Dispatcher dispatcher_;
   ExpertRunner experts_;
   std::vector<RopeSettings> rope_settings_;

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -60,14 +61,16 @@ void keep_nucleus(std::vector<Candidate>& candidates, double share) {
 }  // namespace
 
 void check(const SamplingSettings& s) {
-  const auto refuse = [](const std::string& name, double value, const std::string& expected) {
-    throw ConfigError({name + " = " + std::to_string(value) + ": expected " + expected});
+  Violations violations;
+  const auto must = [&](bool holds, const std::string& name, double value, const std::string& expected) {
+    violations.unless(holds, name + " = " + std::to_string(value) + ": expected " + expected);
   };
-  if (!(s.temperature >= 0)) refuse("temperature", s.temperature, "0 or more");
-  if (s.top_k < 0) refuse("top_k", static_cast<double>(s.top_k), "0 or more");
-  if (!(s.top_p > 0 && s.top_p <= 1)) refuse("top_p", s.top_p, "more than 0 and at most 1");
-  if (!(s.min_p >= 0 && s.min_p <= 1)) refuse("min_p", s.min_p, "0 to 1");
-  if (!(s.repetition_penalty > 0)) refuse("repetition_penalty", s.repetition_penalty, "more than 0");
+  must(s.temperature >= 0, "temperature", s.temperature, "0 or more");
+  must(s.top_k >= 0, "top_k", static_cast<double>(s.top_k), "0 or more");
+  must(s.top_p > 0 && s.top_p <= 1, "top_p", s.top_p, "more than 0 and at most 1");
+  must(s.min_p >= 0 && s.min_p <= 1, "min_p", s.min_p, "0 to 1");
+  must(s.repetition_penalty > 0, "repetition_penalty", s.repetition_penalty, "more than 0");
+  violations.throw_if_any();
 }
 
 std::int32_t sample_token(std::span<const float> logits, const SamplingSettings& settings, Index position,

@@ -150,6 +150,7 @@ void OptionTable::check(Violations& violations) const {
     if (const Option* owner = find(option.belongs_to); owner != nullptr && !owner->asks())
       violations.add(flag + " is that of --" + owner->name + " " + owner->value_name +
                      ", which is not given; remove it");
+    if (value == option.by_default) continue;  // said or not, it is what there is anyway
     for (const auto& [name, values, why] : option.contradictions) {
       const Option* other = find(name);
       if (other == nullptr) continue;

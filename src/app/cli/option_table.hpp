@@ -48,7 +48,7 @@ struct Option {
   Option& needed() { return is_needed = true, *this; }
   /// Where the other one asks for nothing, neither may this one.
   Option& with(const std::string& other) { return belongs_to = other, *this; }
-  /// Neither may it where the other one asks for something, or has one of the values.
+  /// Nor may it be other than by default where that one asks for something, or has one of the values.
   Option& against(const std::string& other, const std::string& because,
                   const std::vector<std::string>& values = {}) {
     return contradictions.push_back({other, values, because}), *this;

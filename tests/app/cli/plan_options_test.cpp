@@ -80,6 +80,10 @@ TEST(PlanOptions, WhatDoesNotFitSaysItsArithmetic) {
     return "";
   };
   EXPECT_NE(why({"--routing", "trace:a", "--expert-load", "2"}).find("two answers"), std::string::npos);
+  EXPECT_NE(why({"--optimizer", "muon", "--lora", "r=2"})
+                .find("--optimizer cannot be had with --lora: its factors"),
+            std::string::npos);
+  EXPECT_EQ(why({"--optimizer", "adamw", "--masters", "fp32", "--lora", "r=2"}), "");
   EXPECT_NE(why({"--routing", "zipf"}).find("--routing zipf is no trace:FILE"), std::string::npos);
   EXPECT_NE(why({"--tokens-per-rank", "1000"}).find("256 x 1 = 256; choose 1024"), std::string::npos);
   EXPECT_NE(why({"--ranks", "6", "--ranks-per-node", "4"}).find("does not divide ranks = 6"),

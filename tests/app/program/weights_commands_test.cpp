@@ -183,7 +183,7 @@ TEST_F(WeightsCommands, ExportsAskForNoRouterLogitsAndSayRopeInBothSpellings) {
 
 TEST_F(WeightsCommands, OptionsWithoutEffectAndPatternsWithoutMatchAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
-      {"--allow-missing 'x.*'", "--allow-missing speaks of the tensors of a --model folder"},
+      {"--allow-missing 'x.*'", "--allow-missing is that of --model DIR"},
       {"--export-dtype bf16", "--export-dtype is that of --export DIR"},
       {"--freeze 'x.*'", "--freeze: pattern \"x.*\" matches no tensor"},
       {"--freeze '*.q_proj.weight'", "self_attn.qkv_proj.weight is trained as one: the patterns match"},

@@ -12,7 +12,16 @@ namespace moeloom {
 namespace {
 
 TripShape trip_of(const MoeSpec& moe, const Job& job, LayerRows rows) {
-  return TripShape::of(job, moe.router.num_experts, moe.router.top_k, moe.hidden_size, rows);
+  const Index ep = job.layout.mesh.ep;
+  return {.kind = job.exchange.dispatcher,
+          .chunks = job.exchange.chunks,
+          .ranks = ep,
+          .nodes = ceil_div(ep, job.layout.ranks_per_node),
+          .experts = moe.router.num_experts,
+          .tokens = job.tokens(),
+          .top_k = moe.router.top_k,
+          .cols = moe.hidden_size,
+          .rows = rows};
 }
 
 /// Bytes of a layer: of each kind of mixer, then of the rest of the block and its halves. What backward makes

@@ -2,7 +2,8 @@
 // is there.
 #pragma once
 
-#include "moeloom/job/job.hpp"
+#include "moeloom/base/index.hpp"
+#include "moeloom/job/dispatcher_kind.hpp"
 
 #include <algorithm>
 
@@ -28,18 +29,6 @@ struct TripShape {
   Index cols = 0;  // of a row
   LayerRows rows;
 
-  /// Of a layer that sends rows of `cols` to top_k of `experts`.
-  static TripShape of(const Job& job, Index experts, Index top_k, Index cols, LayerRows rows) {
-    return {.kind = job.exchange.dispatcher,
-            .chunks = job.exchange.chunks,
-            .ranks = job.layout.mesh.ep,
-            .nodes = ceil_div(job.layout.mesh.ep, job.layout.ranks_per_node),
-            .experts = experts,
-            .tokens = job.tokens(),
-            .top_k = top_k,
-            .cols = cols,
-            .rows = rows};
-  }
   Index slots() const { return tokens * top_k; }
   /// The largest of the slices, of which there are two at least.
   TripShape slice() const {

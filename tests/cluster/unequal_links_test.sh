@@ -31,8 +31,12 @@ slow() {
 
 make_hosts 4
 shape_links 1gbit
-calibrate "equal links"
-! grep -q 'warning: host' "$scratch/log" || fail "equal links: a slow host was found: $(cat "$scratch/log")"
+# Another job of this machine may hold a host up once, but not in three measurements.
+for attempt in 1 2 3; do
+  calibrate "equal links"
+  grep -q 'warning: host' "$scratch/log" || break
+  ((attempt < 3)) || fail "equal links: a slow host was found: $(cat "$scratch/log")"
+done
 plan
 ! grep -q 'as slow as the link of' "$scratch/plan.log" || fail "equal links: plan names a host: $(cat "$scratch/plan.log")"
 

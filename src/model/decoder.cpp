@@ -337,11 +337,11 @@ Index Decoder::replica_bytes() const {
   return elements * static_cast<Index>(sizeof(float));
 }
 
-double Decoder::bytes_of(const ModelConfig& config, Index tokens, Index sequence_length, Index threads) {
-  const Index d = config.hidden_size;
+double Decoder::bytes_of(const ModelConfig& config, const Job& job) {
+  const Index d = config.hidden_size, tokens = job.tokens();
   return rows_bytes(tokens, {d, d, d, 1, 1}) +  // hidden_, final_, d_hidden_, position_ids_, final_inv_rms_
-         RopeTable::bytes_of(sequence_length, config.rotary_dim()) +
-         logits_bytes(tokens, config.vocab_size, threads);
+         RopeTable::bytes_of(job.batch.length, config.rotary_dim()) +
+         logits_bytes(tokens, config.vocab_size, job.layout.threads);
 }
 
 }  // namespace moeloom

@@ -113,20 +113,17 @@ class Fitter {
   std::map<std::tuple<Index, Storage, Storage>, std::vector<ParameterSpec>> specs_;
 };
 
-/// What a job is asked for and what saves more, in order: dense parameters are sharded before time is spent,
-/// time before numbers change, and of numbers the moments before gradients and these before the weights. The
-/// time of a disk is not known, so it comes last.
+/// What a job is asked for, and every saving with it, in the order in which they are tried.
 std::vector<Keeping> keepings_of(const PlannedJob& planned) {
-  const Savings savings = savings_of(planned);
-  std::vector<Keeping> keepings;
-  for (const std::filesystem::path& offload : savings.offload)
-    for (const Storage masters : savings.masters)
-      for (const Storage gradients : savings.gradients)
-        for (const MomentFormat moments : savings.moments)
-          for (const Recompute recompute : savings.recompute)
-            for (const bool shard_dense : savings.shard_dense)
-              keepings.push_back({planned.job.keeping.optimizer, moments, masters, gradients, recompute,
-                                  shard_dense, offload});
+  std::vector<Keeping> keepings = {planned.job.keeping};
+  for (const std::vector<Saving>& savings : savings_of(planned)) {
+    std::vector<Keeping> with_each;
+    for (const Keeping& keeping : keepings) {
+      with_each.push_back(keeping);
+      for (const Saving& save : savings) save(with_each.emplace_back(keeping));
+    }
+    keepings = std::move(with_each);
+  }
   return keepings;
 }
 

@@ -1,7 +1,6 @@
 #include "moeloom/plan/memory_changes.hpp"
 
 #include <algorithm>
-#include <ranges>
 
 #include "savings.hpp"
 
@@ -19,17 +18,8 @@ std::vector<Job> candidates(const PlannedJob& planned) {
       add([&](Job& other) { other.layout.mesh = job_at(planned, ep).layout.mesh; });
       break;
     }
-  const auto add_each = [&](auto Keeping::*field, const auto& values) {
-    for (const auto& value : values | std::views::drop(1))
-      add([&](Job& other) { other.keeping.*field = value; });
-  };
-  const Savings savings = savings_of(planned);
-  add_each(&Keeping::moments, savings.moments);
-  add_each(&Keeping::gradients, savings.gradients);
-  add_each(&Keeping::masters, savings.masters);
-  if (job.layout.mesh.world() > 1) add_each(&Keeping::shard_dense, savings.shard_dense);
-  add_each(&Keeping::offload, savings.offload);
-  add_each(&Keeping::recompute, savings.recompute);
+  for (const std::vector<Saving>& savings : savings_of(planned))
+    for (const Saving& save : savings) add([&](Job& other) { save(other.keeping); });
   return found;
 }
 

@@ -1,35 +1,42 @@
 #include "savings.hpp"
 
-#include <algorithm>
-
 namespace moeloom {
 namespace {
 
-template <typename Format>
-std::vector<Format> from(Format asked, std::span<const Format> all) {
-  std::vector<Format> formats;
-  std::ranges::copy_if(all, std::back_inserter(formats), [&](Format format) { return format >= asked; });
-  return formats;
+template <typename Field, typename Value>
+Saving saving(Field Keeping::*field, Value value) {
+  return [field, value](Keeping& keeping) { keeping.*field = value; };
+}
+
+/// Values that take less than the one that is asked for.
+template <typename Field>
+std::vector<Saving> beyond(const Keeping& asked, Field Keeping::*field, std::span<const Field> all) {
+  std::vector<Saving> savings;
+  for (const Field value : all)
+    if (value > asked.*field) savings.push_back(saving(field, value));
+  return savings;
+}
+
+/// One, where it can be had.
+template <typename Field, typename Value>
+std::vector<Saving> one_if(bool can, Field Keeping::*field, Value value) {
+  return can ? std::vector{saving(field, value)} : std::vector<Saving>();
 }
 
 }  // namespace
 
-Savings savings_of(const PlannedJob& planned) {
+std::vector<std::vector<Saving>> savings_of(const PlannedJob& planned) {
   const Keeping& asked = planned.job.keeping;
-  Savings savings{.moments = from<MomentFormat>(asked.moments, kMomentFormats),
-                  .masters = {asked.masters},
-                  .gradients = {asked.gradients},
-                  .recompute = from<Recompute>(asked.recompute, kRecomputes),
-                  .shard_dense = {asked.shard_dense},
-                  .offload = {asked.offload}};
   const bool exact = planned.job.batch.exact > 0;
-  if (asked.masters != Storage::kBf16) savings.masters.push_back(Storage::kBf16);
-  if (asked.gradients == Storage::kFp32 && !exact && planned.config.has_experts())
-    savings.gradients.push_back(Storage::kBf16);
-  if (!asked.shard_dense && !exact) savings.shard_dense.push_back(true);
-  if (!asked.offloads() && ParameterStore::disk_bytes(parameters_at(planned, 1)) > 0)
-    savings.offload.emplace_back("DIR");
-  return savings;
+  const bool has_disk = !asked.offloads() && ParameterStore::disk_bytes(parameters_at(planned, 1)) > 0;
+  const bool has_experts = planned.config.has_experts();
+  return {
+      one_if(has_disk, &Keeping::offload, "DIR"),  // a folder that nobody has named yet
+      one_if(asked.masters != Storage::kBf16, &Keeping::masters, Storage::kBf16),
+      one_if(asked.gradients == Storage::kFp32 && !exact && has_experts, &Keeping::gradients, Storage::kBf16),
+      beyond<MomentFormat>(asked, &Keeping::moments, kMomentFormats),
+      beyond<Recompute>(asked, &Keeping::recompute, kRecomputes),
+      one_if(!asked.shard_dense && !exact, &Keeping::shard_dense, true)};
 }
 
 }  // namespace moeloom

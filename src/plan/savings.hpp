@@ -3,20 +3,18 @@
 
 #include "moeloom/plan/predict.hpp"
 
-#include <filesystem>
+#include <functional>
 #include <vector>
 
 namespace moeloom {
 
-/// Of each thing that is kept what is asked for, and behind it what takes less.
-struct Savings {
-  std::vector<MomentFormat> moments;
-  std::vector<Storage> masters, gradients;
-  std::vector<Recompute> recompute;
-  std::vector<bool> shard_dense;
-  std::vector<std::filesystem::path> offload;  // "DIR": a folder that nobody has named yet
-};
+/// Makes one field of Keeping take less.
+using Saving = std::function<void(Keeping&)>;
 
-Savings savings_of(const PlannedJob& planned);
+/// Of each field that can save memory its savings, the largest last. In this order fields are tried, the last
+/// first: dense parameters are sharded before time is spent, time before numbers change, and of numbers the
+/// moments before gradients and these before the weights. The time of a disk is not known, so it comes last
+/// of all.
+std::vector<std::vector<Saving>> savings_of(const PlannedJob& planned);
 
 }  // namespace moeloom

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
+#include "moeloom/job/job.hpp"
 #include "moeloom/model/batch.hpp"
 #include "moeloom/model/decoder_layer.hpp"
 #include "moeloom/model/hf/config.hpp"
@@ -102,8 +103,8 @@ class Decoder {
   /// Held for replicas: their weights in every layer, and the sums of branches of gradients.
   Index replica_bytes() const;
   PhaseClock& clock() { return clock_; }
-  /// Of what it holds beside its layers and their workspace, in training on so many threads.
-  static double bytes_of(const ModelConfig& config, Index tokens, Index sequence_length, Index threads);
+  /// Of what it holds beside its layers and their workspace, in training.
+  static double bytes_of(const ModelConfig& config, const Job& job);
 
  private:
   void embed(const Batch& batch);

@@ -107,8 +107,7 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   const Index t = job.tokens();
   const LayerParts made_again = largest(config, job, rows, activations_of);
   const bool from_its_input = job.keeping.recompute == Recompute::kBlock;
-  return Decoder::bytes_of(config, t, job.batch.length, job.layout.threads) +
-         DecoderWorkspace::bytes_of(config.layer(0), t) +
+  return Decoder::bytes_of(config, job) + DecoderWorkspace::bytes_of(config.layer(0), t) +
          sum_of(largest(config, job, rows, workspace_of), 0, kParts) +
          sum_of(made_again, first_made_again(job.keeping.recompute), kParts) +
          (from_its_input ? rows_bytes(t, {config.hidden_size}) : 0.0) + adapter_bytes(specs, job, rows) +

@@ -112,6 +112,12 @@ std::set<std::string> checked_ids(const KernelRegistry& registry, const std::str
 
 }  // namespace
 
+std::string why_not_applied(const std::vector<KernelReport>& reports, std::string_view id) {
+  for (const KernelReport& report : reports)
+    if (report.id == id && !report.applied) return report.reason;
+  return {};
+}
+
 KernelRegistry KernelRegistry::builtin() {
   KernelRegistry registry;
   registry.add({"fused_moe",

@@ -69,15 +69,16 @@ Job job_at(const PlannedJob& planned, Index ep) {
   Job job = planned.job;
   job.layout.mesh = MeshShape{.dp = 0, .ep = ep}.completed(planned.ranks());
   job.layout.ranks_per_node = std::min(job.layout.ranks_per_node, planned.ranks());
-  ExchangeReasons unsaid;
-  decide_travel(request_of(planned).exchange, job, unsaid);
+  const TravelDecision travel = decide_travel(request_of(planned).exchange, job);
+  job.exchange.overlap_reduce = travel.overlap_reduce;
+  job.exchange.overlap_gather = travel.overlap_gather;
   return job;
 }
 
 std::vector<DispatcherKind> kinds_at(const Job& job, std::span<const DispatcherKind> kinds) {
   std::vector<DispatcherKind> able;
   for (const DispatcherKind kind : kinds) {
-    const bool one_node = ep_on_node(job) == job.layout.mesh.ep;
+    const bool one_node = job.layout.ep_on_node() == job.layout.mesh.ep;
     const bool can = one_node || way_of(kind).crosses_nodes;
     if (job.layout.mesh.ep == 1 ? kind == DispatcherKind::kAlltoall : can) able.push_back(kind);
   }

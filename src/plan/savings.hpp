@@ -11,10 +11,9 @@ namespace moeloom {
 /// Makes one field of Keeping take less.
 using Saving = std::function<void(Keeping&)>;
 
-/// Of each field that can save memory its savings, the largest last. In this order fields are tried, the last
-/// first: dense parameters are sharded before time is spent, time before numbers change, and of numbers the
-/// moments before gradients and these before the weights. The time of a disk is not known, so it comes last
-/// of all.
+/// Of each field that can save memory its savings, the largest last. The fields stand from the last resort to
+/// the first: dense parameters are sharded before time is spent, time is spent before numbers change, moments
+/// change before gradients and these before weights, and a disk, whose time is not known, comes last.
 std::vector<std::vector<Saving>> savings_of(const PlannedJob& planned);
 
 }  // namespace moeloom

@@ -62,7 +62,7 @@ struct AskedExchange {
   bool rebalance = false;
   Index replace_every = 0;
 
-  /// Of `known` what it leaves open, and what is known of routing.
+  /// What is asked; `known` says what is left open, and the rows of experts.
   Exchange over(const Exchange& known) const;
 };
 
@@ -75,6 +75,9 @@ struct Layout {
   Index threads = 1;          // of a rank
   bool tcp = false;           // what leaves a node goes by TCP alone (comm/exchange_way.hpp)
   Index pretended_nodes = 0;  // find_nodes()'s
+
+  /// Ranks of an ep row on each of its nodes: neighbours where ep varies fastest, else one in dp of a node's.
+  Index ep_on_node() const;
 };
 
 struct Job {

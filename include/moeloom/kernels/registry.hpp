@@ -57,6 +57,9 @@ struct KernelReport {
   std::string reason;
 };
 
+/// Why a kernel is not applied; empty if it is.
+std::string why_not_applied(const std::vector<KernelReport>& reports, std::string_view id);
+
 class KernelRegistry {
  public:
   /// fused_moe, fused_rmsnorm, fused_rope, fused_swiglu, tiled_dense.

@@ -56,7 +56,7 @@ std::vector<DispatcherKind> kinds_at(const Job& job, std::span<const DispatcherK
 /// The parameters of the rank that holds most, as they are stored.
 std::vector<ParameterSpec> parameters_at(const PlannedJob& planned, Index ep);
 
-/// What train would ask for; only rows and sums that may not travel under products are said.
+/// What train would ask for: everything is left to decide(), but that nothing travels where nothing may.
 RunRequest request_of(const PlannedJob& planned);
 /// What a decision weighs of the job at a mesh; rates and prediction are left to the caller.
 RunFacts facts_at(const PlannedJob& planned, const Job& job);

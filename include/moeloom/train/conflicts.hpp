@@ -1,5 +1,5 @@
-// What a training job cannot have together, because it would learn other numbers: one list, for who decides
-// on a job and for who makes its state.
+// Of what a rank keeps, and of exact sums, what cannot be had together: one list, for who decides on a job
+// and for who makes its state. Which dispatcher can do what is another (plan/decide/dispatcher_ways.hpp).
 #pragma once
 
 #include "moeloom/job/job.hpp"

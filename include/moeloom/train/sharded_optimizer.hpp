@@ -32,7 +32,7 @@ enum class StarvedExperts {
 struct OptimizerSettings {
   AdamW adamw = {};
   double max_grad_norm = 1.0;  // 0: no clipping
-  bool decay_all = false;      // false: norms and biases are spared weight decay
+  bool decay_all = false;      // as torch.optim does by itself; false: norms and biases are spared decay
   StarvedExperts starved = StarvedExperts::kDecay;
 };
 

@@ -113,7 +113,8 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
   RunRequest request = run_request({}, {.chunks = 0, .node_pool = false}, asked.flags);
   request.use = decodes ? Use::kDecoding : Use::kScoring;
-  const Job job{.batch = {.sequences = mesh_.world().size(), .length = 1}, .layout = {.threads = threads()}};
+  const Job job{.batch = {.sequences = mesh_.world().size(), .length = 1},
+                .layout = {.threads = threads(), .pretended_nodes = asked.flags.pretended_nodes}};
   const RunFacts facts = find_run_facts(asked.config, mesh_, job);
   const RunDecision decision = decide_run(facts, request, mesh_.world());
   const Index experts = std::max<Index>(asked.config.num_experts, 1);

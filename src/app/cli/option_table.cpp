@@ -19,6 +19,14 @@ std::string name_in(const std::string& word) {
   return word.starts_with("--") ? word.substr(2, word.find('=') - 2) : "";
 }
 
+/// 0 and 0.0, no and false, or the same text.
+bool says_the_same(const std::string& text, const std::string& other) {
+  const auto number = value_in<double>(text);
+  const auto answer = boolean_from_text(text);
+  return text == other || (number && number == value_in<double>(other)) ||
+         (answer && answer == boolean_from_text(other));
+}
+
 }  // namespace
 
 Option& Option::at_least(Index least) {
@@ -30,8 +38,11 @@ Option& Option::at_least(Index least) {
 
 bool Option::asks() const {
   const std::string value = get();
-  return (was_said || value != by_default) && !value.empty() && value != "0" && value != "none" &&
-         value != "false";
+  return value != by_default && value != nothing;
+}
+
+bool Option::is_there() const {
+  return asks() || (was_said && get() != nothing);
 }
 
 const Option* OptionTable::find(const std::string& name) const {
@@ -106,7 +117,7 @@ Layer OptionTable::command_line(int argc, const char* const* argv, Violations& u
 }
 
 Layer OptionTable::file(const std::filesystem::path& path, Violations& unreadable,
-                        std::vector<std::string>& gone) const {
+                        std::vector<std::string>* gone) const {
   Layer layer;
   try {
     layer = parse_config(read_text_file(path), path.string(), unreadable);
@@ -118,8 +129,12 @@ Layer OptionTable::file(const std::filesystem::path& path, Violations& unreadabl
     if (find(name) != nullptr && name != "config") return false;
     if (const auto was = gone_.find(name); was == gone_.end())
       unreadable.add(given.origin.substr(0, given.origin.size() - name.size()) + unknown("", name));
-    else if (const auto& [now, what] = was->second; given.value != now)
-      gone.push_back(name + " = " + given.value + " is gone: " + what);
+    else if (const auto& [now, what] = was->second; says_the_same(given.value, now))
+      return true;
+    else if (gone != nullptr)
+      gone->push_back(name + " = " + given.value + " is gone: " + what);
+    else
+      unreadable.add(given.origin + " = " + given.value + " is gone: " + what + "; remove it");
     return true;
   });
   return layer;
@@ -146,11 +161,11 @@ void OptionTable::check(Violations& violations) const {
     const auto fails = [&](const auto& check) { return number && !check.first(*number); };
     if (const auto failed = std::ranges::find_if(option.checks, fails); failed != option.checks.end())
       violations.add(option.name + " = " + value + " " + failed->second);
-    if (!option.asks()) continue;
-    if (const Option* owner = find(option.belongs_to); owner != nullptr && !owner->asks())
+    const Option* owner = find(option.belongs_to);
+    if (option.is_there() && owner != nullptr && !owner->is_there())
       violations.add(flag + " is that of --" + owner->name + " " + owner->value_name +
                      ", which is not given; remove it");
-    if (value == option.by_default) continue;  // said or not, it is what there is anyway
+    if (!option.asks()) continue;
     for (const auto& [name, values, why] : option.contradictions) {
       const Option* other = find(name);
       if (other == nullptr) continue;

@@ -34,6 +34,7 @@ struct Option {
   std::function<void(const std::string&)> set;  // throws BadValue
   std::function<std::string()> get;
   std::string by_default;
+  std::string nothing;  // beside the default, the text that asks for nothing: 0, false, or an empty one
   bool is_boolean = false;
   bool is_needed = false;
   bool was_said = false;
@@ -46,9 +47,9 @@ struct Option {
   Option& called(const std::string& words) { return field = words, *this; }
   Option& given_again(char between) { return joins = between, *this; }
   Option& needed() { return is_needed = true, *this; }
-  /// Where the other one asks for nothing, neither may this one.
+  /// Where the other one is not there, this one may not be.
   Option& with(const std::string& other) { return belongs_to = other, *this; }
-  /// Nor may it be other than by default where that one asks for something, or has one of the values.
+  /// It may not ask for anything where that one does, or has one of the values.
   Option& against(const std::string& other, const std::string& because,
                   const std::vector<std::string>& values = {}) {
     return contradictions.push_back({other, values, because}), *this;
@@ -69,11 +70,23 @@ struct Option {
     return must([](double value) { return value >= 0 && value < 1; }, "must lie in [0, 1)");
   }
 
-  /// It was said, or is not what it is by default; and it is not 0, none, false or empty.
+  /// Something else than by default, and something at all.
   bool asks() const;
+  /// The same, or it was said though it is the default.
+  bool is_there() const;
 };
 
-/// The fields that are tied to it must outlive it, and have their defaults when they are tied.
+/// What a value of such a field says that asks for nothing.
+template <typename T>
+std::string nothing_of() {
+  if (std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>) return "false";
+  const bool is_number = std::is_arithmetic_v<T> || std::is_same_v<T, std::optional<double>> ||
+                         std::is_same_v<T, std::optional<Index>>;
+  return is_number ? "0" : "";
+}
+
+/// The fields that are tied to it must outlive it. What they hold when they are tied is taken for their
+/// defaults by check() and help().
 class OptionTable {
  public:
   /// Options added from here on stand under this heading.
@@ -92,6 +105,7 @@ class OptionTable {
                         .set = [&field, read](const std::string& text) { field = read(text); },
                         .get = get,
                         .by_default = get(),
+                        .nothing = nothing_of<T>(),
                         .is_boolean = is_read_as_usual &&
                                       (std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>)});
     return options_.back();
@@ -115,8 +129,8 @@ class OptionTable {
   }
   /// The next word without dashes sets this option.
   void positional(const std::string& name) { positional_.push_back(name); }
-  /// An option that earlier builds had: a file may say it, without effect. `now`: the value that stands for
-  /// what happens without it; `what` happens.
+  /// An option that earlier builds had. `now`: the value that stands for what happens without it, which a
+  /// file may say; `what` happens.
   void gone(const std::string& name, const std::string& now, const std::string& what) {
     gone_[name] = {now, what};
   }
@@ -128,8 +142,9 @@ class OptionTable {
 
   /// What the command line says; of an option given twice the last.
   Layer command_line(int argc, const char* const* argv, Violations& unreadable) const;
-  /// What a file says; what became of options that are gone is added, in one line each.
-  Layer file(const std::filesystem::path& path, Violations& unreadable, std::vector<std::string>& gone) const;
+  /// What a file says. What became of options that are gone is added to `gone`, in one line each; where there
+  /// is none, they are unreadable.
+  Layer file(const std::filesystem::path& path, Violations& unreadable, std::vector<std::string>* gone) const;
   /// Sets the fields of a layer.
   void set(const Layer& layer, Violations& unreadable);
   /// What each row says against its value, and against those of others.

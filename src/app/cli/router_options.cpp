@@ -106,7 +106,7 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
            "training; none: they choose",
            "--moe-router-force-load-balancing of Megatron-LM: what a step costs at a load that is known",
            router.forced, read_forced, forced_text)
-      .against("router", "it has nothing left to choose", {"expert-choice", "hash"});
+      .against("router", "such a router has nothing left to choose", {"expert-choice", "hash"});
 }
 
 void check_router_options(const RouterOptions& router, Violations& violations) {

@@ -42,7 +42,7 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer
   const fs::path config = run / "train.conf";
   std::error_code ignored;
   if (!fs::exists(config, ignored)) return {};
-  Layer layer = table.file(config, unreadable, gone);
+  Layer layer = table.file(config, unreadable, &gone);
   layer.erase("model");
   layer.erase("resume");
   layer.erase("overwrite");
@@ -77,7 +77,7 @@ Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Vi
   unreadable.unless(!layer.contains("steps") || !layer.contains("epochs"),
                     "--steps and --epochs are two ends of one run; give one of them");
   if (layer.contains("config")) {
-    Layer file = table.file(layer["config"].value, unreadable, gone);
+    Layer file = table.file(layer["config"].value, unreadable, nullptr);
     prefer_answer(layer, file);
     layer.merge(file);
   }

@@ -181,7 +181,8 @@ void add_recording_options(OptionTable& table, RunOptions& run) {
       .add("record-routing", "FILE",
            "chosen experts and their weights of some steps, for --replay-routing, bench and plan",
            "measurements with the load of a real model", run.routing.record)
-      .against("router", "it keeps as many experts of each token, and those that choose have no such number",
+      .against("router",
+               "a recording has as many experts for each token, and experts that choose have no such number",
                {"expert-choice"});
   table
       .add("record-steps", "FROM:TO", "those steps, without TO; auto: the last ten of the run",
@@ -192,7 +193,7 @@ void add_recording_options(OptionTable& table, RunOptions& run) {
            "every token goes to the experts that were recorded, by step number where the texts are the same, "
            "else in turn",
            "routing replay of reinforcement learning; two meshes at the same load", run.routing.replay)
-      .against("router", "it has nothing left to choose", {"expert-choice", "hash"})
+      .against("router", "such a router has nothing left to choose", {"expert-choice", "hash"})
       .against("force-routing", "both replace what routers choose");
 }
 
@@ -215,16 +216,17 @@ OptionTable train_table(TrainOptions& options) {
   add_recording_options(table, options.run);
   table.gone("calibrate", "false",
              "a rule chooses the experts' path, and `moeloom calibrate` measures for `moeloom plan`");
-  table.gone("drop-by", "probability",
-             "a full expert keeps the largest weights, which changes the losses from here on");
-  table.gone("muon-momentum", "0.95", "Muon's is 0.95, which changes the updates from here on");
-  table.gone("decay-all", "false", "norms and biases do not decay, which changes the updates from here on");
+  table.gone("drop-by", "probability", "a full expert keeps the largest weights, so losses are others");
+  table.gone("muon-momentum", "0.95", "Muon's is 0.95, so updates are others");
+  table.gone("decay-all", "false", "norms and biases do not decay, so updates are others");
   table.gone("sparse-step", "1",
              "--dense-layers names them for a new model; a run that goes on has those of its checkpoint");
-  table.gone("quiet", "false", "MOELOOM_LOG=warn leaves warnings and errors alone on the terminal");
+  table.gone(
+      "quiet", "false",
+      "MOELOOM_LOG=warn leaves warnings and errors alone on the terminal, and --sample-chars 0 no sample");
   table.gone("router-bias-rule", "sign",
-             "--router-bias-rate moves biases by the sign alone, which changes the losses from here on");
-  table.gone("router-jitter", "0", "routers see each number as it is, which changes the losses from here on");
+             "--router-bias-rate moves biases by the sign alone, so losses are others");
+  table.gone("router-jitter", "0", "routers see each number as it is, so losses are others");
   table.gone("progress-thread", "auto", "each rank moves messages between its tasks; that changes no number");
   return table;
 }

@@ -150,7 +150,7 @@ Trained of_embedding(const std::vector<ParameterSpec>& specs) {
 void add_update(const Trained& trained, const Trained& embedding, const Job& job, const Local& local,
                 const ExchangeRates& links, double products, PhaseSeconds& seconds) {
   const MeshShape& mesh = job.layout.mesh;
-  const Index near_ep = ep_on_node(job);
+  const Index near_ep = job.layout.ep_on_node();
   const Index near_world = std::min(job.layout.ranks_per_node, mesh.world());
   const Index near_dp = std::max<Index>(near_world / near_ep, 1);
   const auto over = [&](const Trained& some, bool sums) {

@@ -27,13 +27,6 @@ GmmDecision decide_experts(const RunFacts& facts, const RunRequest& request, DTy
   return decide_gmm(request.gmm, weighed);
 }
 
-/// Why a kernel is not applied; empty if it is.
-std::string why_not(const std::vector<KernelReport>& reports, std::string_view id) {
-  for (const KernelReport& report : reports)
-    if (report.id == id && !report.applied) return report.reason;
-  return {};
-}
-
 /// -> table, kernels and dtype, by the GMM decision that is there already.
 void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type, RunDecision& decision) {
   const KernelContext context{.model_type = facts.model.model_type,
@@ -52,8 +45,8 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
                          .bf16 = request.bf16,
                          .unit = facts.bf16_unit,
                          .why_no_bf16 = facts.no_bf16,
-                         .why_no_fused_moe = why_not(decision.kernels, "fused_moe"),
-                         .why_no_tiled_dense = why_not(decision.kernels, "tiled_dense")};
+                         .why_no_fused_moe = why_not_applied(decision.kernels, "fused_moe"),
+                         .why_no_tiled_dense = why_not_applied(decision.kernels, "tiled_dense")};
   decision.dtype = decide_dtype(dtype);
   if (decision.gmm.apply && !dtype.why_no_fused_moe.empty())
     decision.gmm = {false, "the loop, because fused_moe is not applied: " + dtype.why_no_fused_moe};
@@ -285,14 +278,20 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.job = with_way(facts.job, request.exchange, rows.dispatcher, rows.chunks);
   decision.why.dispatcher = rows.why_dispatcher;
   decision.why.chunks = rows.why_chunks;
-  decide_travel(request.exchange, decision.job, decision.why);
+  const TravelDecision travel = decide_travel(request.exchange, decision.job);
+  decision.job.exchange.overlap_reduce = travel.overlap_reduce;
+  decision.job.exchange.overlap_gather = travel.overlap_gather;
+  decision.why.overlap_reduce = travel.why_reduce;
+  decision.why.overlap_gather = travel.why_gather;
   decision.rates = rebalance_rates(facts.model, decision.job, facts.rates);
   decision.why.rebalance = why_rebalance(facts, decision);
   decision.why.replace_every = why_replace(facts, request, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
-  if (const auto found = conflicts(decision.job, facts.parameters, decision.row_budget.rows); !found.empty())
-    throw ConfigError(found);
-  decision.exact = decide_exact(facts, decision);
+  Violations violations;
+  check_exact(facts, decision, violations);
+  violations.add(conflicts(decision.job, facts.parameters, decision.row_budget.rows));
+  violations.throw_if_any();
+  decision.exact = exact_cost(facts, decision);
   return decision;
 }
 

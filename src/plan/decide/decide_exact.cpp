@@ -6,25 +6,6 @@
 namespace moeloom {
 namespace {
 
-std::string why_not_applied(const std::vector<KernelReport>& reports, std::string_view id) {
-  for (const KernelReport& report : reports)
-    if (report.id == id && !report.applied) return report.reason;
-  return {};
-}
-
-void check(const RunFacts& facts, const RunDecision& decision) {
-  const std::string exact = "exact sums = " + std::to_string(facts.job.batch.exact);
-  Violations violations;
-  for (const char* id : {"fused_moe", "tiled_dense"}) {
-    if (id == std::string_view("fused_moe") && !facts.model.has_experts()) continue;
-    const std::string why = why_not_applied(decision.kernels, id);
-    violations.unless(why.empty(), exact + " needs the kernel " + id +
-                                       ", because OpenBLAS chooses an order by the " +
-                                       "number of rows, but it is not applied: " + why);
-  }
-  violations.throw_if_any();
-}
-
 /// Bytes that a rank sends more in a step: integers of eight bytes for floats of four, and counts.
 double more_message_bytes(const RunFacts& facts, const RunDecision& decision) {
   const MeshShape& mesh = facts.job.layout.mesh;
@@ -46,9 +27,20 @@ double more_message_bytes(const RunFacts& facts, const RunDecision& decision) {
 
 }  // namespace
 
-std::string decide_exact(const RunFacts& facts, const RunDecision& decision) {
+void check_exact(const RunFacts& facts, const RunDecision& decision, Violations& violations) {
+  if (facts.job.batch.exact == 0) return;
+  for (const char* id : {"fused_moe", "tiled_dense"}) {
+    if (id == std::string_view("fused_moe") && !facts.model.has_experts()) continue;
+    const std::string why = why_not_applied(decision.kernels, id);
+    violations.unless(why.empty(), "exact sums = " + std::to_string(facts.job.batch.exact) +
+                                       " needs the kernel " + id +
+                                       ", because OpenBLAS chooses an order by the " +
+                                       "number of rows, but it is not applied: " + why);
+  }
+}
+
+std::string exact_cost(const RunFacts& facts, const RunDecision& decision) {
   if (facts.job.batch.exact == 0) return {};
-  check(facts, decision);
   std::string reason = "the same bits on every mesh whose micro-batches are multiples of " +
                        std::to_string(facts.job.batch.exact) +
                        (facts.job.batch.exact == 1 ? " sequence" : " sequences");

@@ -1,4 +1,4 @@
-// Of a run's decision what concerns rows: the dispatcher, the chunks in which they travel, the node pool.
+// Of a run's decision what concerns rows: the dispatcher, and the chunks in which they travel.
 #pragma once
 
 #include "moeloom/plan/decide/decide.hpp"

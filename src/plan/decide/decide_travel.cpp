@@ -25,26 +25,27 @@ std::pair<bool, std::string> choose(const std::string& option, std::optional<boo
 
 }  // namespace
 
-void decide_travel(const AskedExchange& asked, Job& job, ExchangeReasons& why) {
+TravelDecision decide_travel(const AskedExchange& asked, const Job& job) {
   Violations violations;
-  Exchange& exchange = job.exchange;
-  std::tie(exchange.overlap_reduce, why.overlap_reduce) = choose(
+  TravelDecision travel;
+  std::tie(travel.overlap_reduce, travel.why_reduce) = choose(
       "overlap grad reduce", asked.overlap_reduce, job,
       job.batch.exact > 0 ? "exact sums are of integers, which MPI adds up at the end" : "", violations);
   violations.unless(!job.keeping.shard_dense || asked.overlap_reduce != false,
                     "overlap grad reduce = off cannot be with shard dense = yes, which takes sums as layers "
                     "finish; leave it to auto");
   if (job.keeping.shard_dense) {
-    exchange.overlap_reduce = true;
-    why.overlap_reduce = "shard dense = yes takes sums as layers finish";
+    travel.overlap_reduce = true;
+    travel.why_reduce = "shard dense = yes takes sums as layers finish";
   }
-  std::tie(exchange.overlap_gather, why.overlap_gather) =
+  std::tie(travel.overlap_gather, travel.why_gather) =
       choose("overlap param gather", asked.overlap_gather, job,
              job.keeping.shard_dense ? "with shard dense = yes, ranks of a node share weights, which "
                                        "change for all of them at once"
                                      : "",
              violations);
   violations.throw_if_any();
+  return travel;
 }
 
 }  // namespace moeloom

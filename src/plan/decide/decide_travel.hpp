@@ -5,8 +5,14 @@
 
 namespace moeloom {
 
-/// -> the job's overlap_reduce and overlap_gather, with their reasons. Throws ConfigError for what was asked
-/// for and cannot be.
-void decide_travel(const AskedExchange& asked, Job& job, ExchangeReasons& why);
+struct TravelDecision {
+  bool overlap_reduce = false;
+  std::string why_reduce;
+  bool overlap_gather = false;
+  std::string why_gather;
+};
+
+/// Pure. Throws ConfigError for what was asked for and cannot be.
+TravelDecision decide_travel(const AskedExchange& asked, const Job& job);
 
 }  // namespace moeloom

@@ -57,7 +57,7 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work) {
 RunFacts facts_of_job(const ModelConfig& model, const Job& work) {
   RunFacts facts{
       .model = model, .job = work, .no_bf16 = std::string(why_no_bf16()), .avx512 = cpu_has_avx512()};
-  facts.ep_nodes = work.layout.mesh.ep / ep_on_node(work);
+  facts.ep_nodes = work.layout.mesh.ep / work.layout.ep_on_node();
   facts.rates = built_in_rates(work.layout.threads);
   return facts;
 }

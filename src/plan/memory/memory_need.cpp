@@ -16,7 +16,7 @@ TripShape trip_of(const MoeSpec& moe, const Job& job, LayerRows rows) {
   return {.kind = job.exchange.dispatcher,
           .chunks = job.exchange.chunks,
           .ranks = ep,
-          .nodes = ceil_div(ep, job.layout.ranks_per_node),
+          .nodes = ep / job.layout.ep_on_node(),
           .experts = moe.router.num_experts,
           .tokens = job.tokens(),
           .top_k = moe.router.top_k,

@@ -112,8 +112,14 @@ TEST(CommandOptions, WhatBelongsToAnotherOptionOrExcludesItSaysSo) {
       << "said, though it is the default";
   says(parse_generate_options, {"a", "--prompts", "f", "--prompt-ids", "1"},
        "--prompt-ids cannot be had with --prompts");
-  says(parse_generate_options, {"a", "--prompt", "The ", "--prompts", "f"},
+  says(parse_generate_options, {"a", "--prompt", "0", "--prompts", "f"},
        "--prompts cannot be had with --prompt:");
+  says(parse_generate_options, {"a", "--prompts", "f", "--prompt-ids", "0"},
+       "--prompt-ids cannot be had with --prompts");
+  says(parse_generate_options, {"a", "--prompt-ids", "0", "--stop", "0"},
+       "--prompt-ids cannot be had with --stop");
+  EXPECT_EQ(refusal(parse_generate_options, {"a", "--prompt", "The ", "--prompts", "f"}), "")
+      << "as it is by default";
   says(parse_generate_options, {"a", "--prompts", "f", "--record-routing", "r"},
        "--prompts cannot be had with --record-routing");
   says(parse_generate_options, {"a", "--prompt-ids", "1", "--stop", "x"},

@@ -261,9 +261,28 @@ TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
     const std::string line = std::string(name) + " = ";
     ASSERT_EQ(gone(line + other).size(), 1U) << name;
     EXPECT_TRUE(gone(line + other)[0].starts_with(line + other + " is gone: ")) << gone(line + other)[0];
+    const Words said = complaints({"--config", (folder / "train.conf").string()});
+    ASSERT_EQ(said.size(), 1U) << name << " would change a new run in silence";
+    EXPECT_TRUE(said[0].ends_with("; remove it")) << said[0];
     EXPECT_TRUE(gone(line + now).empty()) << name;
+    EXPECT_TRUE(complaints({"--config", (folder / "train.conf").string()}).empty());
   }
-  EXPECT_TRUE(complaints({"--config", (folder / "train.conf").string()}).empty());
+  EXPECT_TRUE(gone("decay-all = no").empty());
+  EXPECT_TRUE(gone("router-jitter = 0.0").empty());
+}
+
+TEST(TrainOptions, RowsNameOptionsThatThereAre) {
+  TrainOptions train;
+  GenerateOptions generate;
+  const auto expect_known = [](const OptionTable& table) {
+    for (const Option& option : table.options()) {
+      EXPECT_TRUE(option.belongs_to.empty() || table.find(option.belongs_to) != nullptr) << option.name;
+      for (const auto& other : option.contradictions)
+        EXPECT_NE(table.find(other.option), nullptr) << option.name << " against " << other.option;
+    }
+  };
+  expect_known(train_table(train));
+  expect_known(generate_table(generate));
 }
 
 TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {

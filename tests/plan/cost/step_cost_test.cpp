@@ -40,11 +40,11 @@ TEST(StepCost, ThreadsBeyondTheProcessorsShareThem) {
 TEST(StepCost, RanksOfAnEpRowAreNeighboursWhereEpVariesFastest) {
   Job job = case_of(4, 8);
   job.layout.ranks_per_node = 4;
-  EXPECT_EQ(ep_on_node(job), 4);
+  EXPECT_EQ(job.layout.ep_on_node(), 4);
   job.layout.ranks_per_node = 16;
-  EXPECT_EQ(ep_on_node(job), 8);
+  EXPECT_EQ(job.layout.ep_on_node(), 8);
   job.layout.mesh.order = {"ep", "dp"};
-  EXPECT_EQ(ep_on_node(job), 4) << "of 16 ranks a node each fourth is of one row";
+  EXPECT_EQ(job.layout.ep_on_node(), 4) << "of 16 ranks a node each fourth is of one row";
 }
 
 TEST(StepCost, ARankHoldsTheRowsOfItsExperts) {

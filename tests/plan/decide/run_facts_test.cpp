@@ -56,7 +56,7 @@ TEST(RunFacts, NodesAreThoseOfAnEpRowWhateverDpIs) {
       if (ep % nodes != 0) continue;
       const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(64, 1, nodes == 1 ? 0 : nodes));
       EXPECT_EQ(facts.ep_nodes, nodes) << mesh.shape().text();
-      EXPECT_EQ(ep_on_node(facts.job), ep / nodes) << mesh.shape().text();
+      EXPECT_EQ(facts.job.layout.ep_on_node(), ep / nodes) << mesh.shape().text();
       EXPECT_EQ(facts.job.layout.mesh.ep, ep);
       EXPECT_EQ(facts.no_node_memory, "") << "these ranks share /proc";
     }

@@ -10,8 +10,6 @@ namespace moeloom {
 /// max(1, ranks a node * threads / processors a node).
 double oversubscription(const Job& job);
 
-/// Ranks of an ep row on each of its nodes: neighbours where ep varies fastest, else one in dp of a node's.
-Index ep_on_node(const Job& job);
 ExchangeCase exchange_case(const ModelConfig& config, const Job& job);
 
 }  // namespace moeloom

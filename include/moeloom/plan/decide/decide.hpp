@@ -21,7 +21,7 @@
 
 namespace moeloom {
 
-/// What a run does with its weights: it reads each a few times (scoring), or once for a few rows (decoding).
+/// What a run does with its weights: it changes them, reads each a few times, or once for a few rows.
 enum class Use { kTraining, kScoring, kDecoding };
 
 /// What is asked for; what is none or auto is left to decide().
@@ -47,8 +47,8 @@ std::string_view name_of(const std::optional<DispatcherKind>& request);
 /// Every request that can be written, auto first.
 std::vector<std::optional<DispatcherKind>> dispatcher_requests();
 
-/// What is known before anything is decided. Of `step`, decide() looks at the job alone: mesh, nodes, tokens,
-/// leaves of exact sums and threads; way, chunks, combine and wire dtype are its own to choose.
+/// What is known before anything is decided. Of the job the exchange is decide()'s own to choose, but for the
+/// rows of experts.
 struct RunFacts {
   ModelConfig model;
   Job job;

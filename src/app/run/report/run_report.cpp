@@ -305,7 +305,7 @@ std::vector<Event> start_warnings(const CheckedFolder& start) {
 }
 
 std::optional<Event> decay_event(const std::vector<ParameterSpec>& specs, const OptimizerSettings& settings) {
-  if (settings.adamw.weight_decay == 0 || settings.decay_all) return std::nullopt;
+  if (settings.adamw.weight_decay == 0) return std::nullopt;
   std::vector<std::string> names;
   for (const ParameterSpec& spec : specs) {
     const auto says = [&](const char* part) { return spec.name.find(part) != std::string::npos; };

@@ -45,6 +45,7 @@ struct Decided {
   std::string name;
   std::variant<bool, std::string> value;
   std::string reason;
+  bool reason_says_it = false;  // it begins with what was asked for
 };
 std::vector<Decided> decided_of(const RunDecision& decision) {
   const Exchange& exchange = decision.job.exchange;
@@ -54,9 +55,9 @@ std::vector<Decided> decided_of(const RunDecision& decision) {
       {"overlap", exchange.chunks == 0 ? "off" : std::to_string(exchange.chunks), why.chunks},
       {"overlap_grad_reduce", exchange.overlap_reduce, why.overlap_reduce},
       {"overlap_param_gather", exchange.overlap_gather, why.overlap_gather}};
-  if (exchange.rebalance) all.push_back({"rebalance", true, why.rebalance});
+  if (exchange.rebalance) all.push_back({"rebalance", true, why.rebalance, true});
   if (exchange.replace_every > 0)
-    all.push_back({"replace_every", std::to_string(exchange.replace_every), why.replace_every});
+    all.push_back({"replace_every", std::to_string(exchange.replace_every), why.replace_every, true});
   return all;
 }
 
@@ -116,7 +117,7 @@ RunDecision decide_run(const RunFacts& facts, const RunRequest& request, const C
 }
 
 void log_decision(Log& log, const RunDecision& d) {
-  for (const auto& [name, value, reason] : decided_of(d)) {
+  for (const auto& [name, value, reason, says_it] : decided_of(d)) {
     Event event;
     std::visit([&](const auto& v) { event.with(name, v); }, value);
     event.with("reason", reason);
@@ -150,11 +151,9 @@ void log_decision(Log& log, const RunDecision& d) {
 
 std::vector<std::pair<std::string, std::string>> facts_of(const RunDecision& decision) {
   std::vector<std::pair<std::string, std::string>> facts;
-  for (const auto& [name, value, reason] : decided_of(decision)) {
+  for (const auto& [name, value, reason, says_it] : decided_of(decision)) {
     const bool* on = std::get_if<bool>(&value);
     const std::string text = on != nullptr ? on_text(*on) : std::get<std::string>(value);
-    // These two begin with what was asked for.
-    const bool says_it = name == "rebalance" || name == "replace_every";
     facts.emplace_back(name, says_it ? reason : text + ": " + reason);
   }
   return facts;

@@ -60,6 +60,17 @@ void compare_routers(const Document& then, const Document& now, std::vector<Even
   if (then.has("aux_loss_pooled")) texts("aux-loss", aux_loss(then), aux_loss(now));
 }
 
+/// What a checkpoint recorded of options that are gone, where it is not what there is now.
+void compare_gone(const Document& then, std::vector<Event>& changes) {
+  const auto now = [&](const char* option, const std::string& before, const std::string& stands) {
+    if (before != stands)
+      changes.push_back(Event().with("changed", option).with("then", before).with("now", stands));
+  };
+  if (then.has("router_jitter")) now("router-jitter", option_text(then.number("router_jitter")), "0");
+  if (then.has("drop_by")) now("drop-by", then.text("drop_by"), "probability");
+  if (then.has("router_bias_rule")) now("router-bias-rule", then.text("router_bias_rule"), "sign");
+}
+
 Schedule schedule_from(const Document& settings) {
   return {.peak = settings.number("lr"),
           .warmup_steps = settings.integer("warmup"),
@@ -143,6 +154,7 @@ std::vector<Event> changes_between(const TrainerState& then, const TrainerState&
   }
   compare(kCoefficients, then.settings, now.settings, changes);
   compare_routers(then.settings, now.settings, changes);
+  compare_gone(then.settings, changes);
   for (const Event& each : data_changes(then.settings, now.settings)) changes.push_back(each);
   const std::size_t before = changes.size();
   compare(kSchedule, then.settings, now.settings, changes);

@@ -158,7 +158,6 @@ TEST(DecayEvent, NamesRowsOfNumbersThatTrainersOfHuggingFaceDecay) {
   EXPECT_NE(event->text().find("without_decay=2"), std::string::npos) << event->text();
   EXPECT_NE(event->text().find("model.layers.0.self_attn.sinks"), std::string::npos) << event->text();
   EXPECT_FALSE(decay_event(more, {.adamw = {.weight_decay = 0}}));
-  EXPECT_FALSE(decay_event(more, {.adamw = {.weight_decay = 0.1}, .decay_all = true}));
 }
 
 TEST(CollapseEvent, AllLayersOfAStepShareALine) {

@@ -102,6 +102,20 @@ TEST(RunSettings, WhatAnOlderProgramDidNotRecordOfRoutersIsNotCompared) {
   EXPECT_TRUE(changes_between(then, state_of(options, 200)).empty());
 }
 
+TEST(RunSettings, WhatIsGoneIsToldWhereItWasNotWhatThereIsNow) {
+  const TrainerState now = state_of({}, 200);
+  TrainerState then = now;
+  then.settings.set("router_jitter", 0.0);
+  then.settings.set("drop_by", std::string("probability"));
+  EXPECT_TRUE(changes_between(then, now).empty());
+  then.settings.set("router_jitter", 0.1);
+  then.settings.set("drop_by", std::string("position"));
+  const auto changes = changes_between(then, now);
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_EQ(changes[0].text(), "changed=router-jitter then=0.1 now=0");
+  EXPECT_EQ(changes[1].text(), "changed=drop-by then=position now=probability");
+}
+
 TEST(RunSettings, LargeCountsAreWrittenAsOptionsTakeThem) {
   const Texts texts = changes_by([](TrainOptions& o) { o.optimizer.schedule_steps = 100000; });
   ASSERT_GE(texts.size(), 2u);

@@ -10,13 +10,13 @@
 #include <optional>
 #include <sstream>
 
-#include "cli/bench_ep_options.hpp"
 #include "cli/environment.hpp"
 #include "cli/exit_code.hpp"
-#include "cli/flag_words.hpp"
 #include "cli/host_network.hpp"
 #include "cli/option_table.hpp"
 #include "cli/options.hpp"
+#include "cli/rows/bench_ep_options.hpp"
+#include "cli/rows/flag_words.hpp"
 #include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
 #include "run/stop_signals.hpp"

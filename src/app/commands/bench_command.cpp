@@ -13,9 +13,9 @@
 #include <ctime>
 #include <thread>
 
-#include "cli/bench_ep_options.hpp"
-#include "cli/flag_words.hpp"
 #include "cli/processors.hpp"
+#include "cli/rows/bench_ep_options.hpp"
+#include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
 #include "run/record/log.hpp"
 #include "run/start/model_source.hpp"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/flag_words.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
+#include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
 #include "run/start/model_source.hpp"
 #include "run/start/run_decision.hpp"

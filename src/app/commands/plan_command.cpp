@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/flag_words.hpp"
-#include "cli/job_words.hpp"
 #include "cli/network_text.hpp"
+#include "cli/rows/flag_words.hpp"
+#include "cli/rows/job_words.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_words.hpp"
 #include "commands/rate_source.hpp"

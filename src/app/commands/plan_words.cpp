@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "cli/adapter_text.hpp"
-#include "cli/job_words.hpp"
-#include "cli/option_groups.hpp"
+#include "cli/rows/job_words.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <set>
 
-#include "cli/flag_words.hpp"
 #include "cli/option_values.hpp"
+#include "cli/rows/flag_words.hpp"
 
 namespace moeloom {
 namespace {

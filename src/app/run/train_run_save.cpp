@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cli/exit_code.hpp"
-#include "cli/job_words.hpp"
 #include "cli/option_values.hpp"
+#include "cli/rows/job_words.hpp"
 #include "run/start/data_marks.hpp"
 #include "run/start/run_settings.hpp"
 #include "run/train_run.hpp"

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "cli/flag_words.hpp"
+#include "cli/rows/flag_words.hpp"
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cli/flag_words.hpp"
+#include "cli/rows/flag_words.hpp"
 #include "run/record/progress.hpp"
 #include "run/report/restart_report.hpp"
 #include "run/report/routing_report.hpp"

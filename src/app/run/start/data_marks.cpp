@@ -7,8 +7,8 @@
 #include <map>
 #include <sstream>
 
-#include "cli/option_groups.hpp"
 #include "cli/option_values.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

@@ -7,7 +7,7 @@
 #include <array>
 #include <cmath>
 
-#include "cli/job_words.hpp"
+#include "cli/rows/job_words.hpp"
 
 namespace moeloom {
 namespace {

@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "cli/job_words.hpp"
-#include "cli/option_groups.hpp"
+#include "cli/rows/job_words.hpp"
+#include "cli/rows/option_groups.hpp"
 #include "run/start/data_marks.hpp"
 
 namespace moeloom {

@@ -1,4 +1,4 @@
-#include "cli/bench_ep_options.hpp"
+#include "cli/rows/bench_ep_options.hpp"
 
 #include "cli/parse.hpp"
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 #include "moeloom/plan/decide/decide.hpp"
 
 #include "cli/network_text.hpp"
-#include "cli/option_groups.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,5 +1,5 @@
 // What train takes: rows of data and of the run, beside those of other files.
-#include "cli/option_groups.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

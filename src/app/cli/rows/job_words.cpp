@@ -1,6 +1,6 @@
-#include "cli/job_words.hpp"
+#include "cli/rows/job_words.hpp"
 
-#include "cli/option_groups.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

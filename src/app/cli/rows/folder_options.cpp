@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "cli/option_groups.hpp"
 #include "cli/options.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,8 +1,8 @@
 // What a model is asked: generate, chat and eval.
 #include <sstream>
 
-#include "cli/option_groups.hpp"
 #include "cli/options.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

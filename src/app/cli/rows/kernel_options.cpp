@@ -1,8 +1,8 @@
 // By which kernels, on how many threads: rows of train and of those that predict it.
 #include "moeloom/kernels/registry.hpp"
 
-#include "cli/option_groups.hpp"
 #include "cli/processors.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 

@@ -1,5 +1,5 @@
 // How data are read, and in which batches: rows of every command that takes some.
-#include "cli/option_groups.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 

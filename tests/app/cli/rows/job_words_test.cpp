@@ -1,4 +1,4 @@
-#include "cli/job_words.hpp"
+#include "cli/rows/job_words.hpp"
 
 #include <gtest/gtest.h>
 

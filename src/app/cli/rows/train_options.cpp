@@ -1,8 +1,8 @@
 // Where the settings of train come from: the command line, --config, and train.conf of the run that goes on.
 #include <algorithm>
 
-#include "cli/option_groups.hpp"
 #include "cli/options.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

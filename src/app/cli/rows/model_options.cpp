@@ -1,7 +1,7 @@
 // What a model is made of and written as: rows of every command that takes one.
 #include <algorithm>
 
-#include "cli/option_groups.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 

@@ -1,4 +1,4 @@
-#include "cli/flag_words.hpp"
+#include "cli/rows/flag_words.hpp"
 
 #include "cli/environment.hpp"
 #include "cli/options.hpp"

@@ -1,7 +1,7 @@
 #include "moeloom/base/violations.hpp"
 
-#include "cli/option_groups.hpp"
 #include "cli/options.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

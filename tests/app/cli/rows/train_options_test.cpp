@@ -4,8 +4,8 @@
 #include <array>
 #include <map>
 
-#include "cli/option_groups.hpp"
 #include "cli/options.hpp"
+#include "cli/rows/option_groups.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 

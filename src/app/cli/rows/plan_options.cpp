@@ -5,8 +5,8 @@
 
 #include "cli/adapter_text.hpp"
 #include "cli/network_text.hpp"
-#include "cli/option_groups.hpp"
 #include "cli/options.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,11 +1,11 @@
-#include "cli/bench_ep_options.hpp"
+#include "cli/rows/bench_ep_options.hpp"
 
 #include "moeloom/plan/decide/compute_dtype.hpp"
 #include "moeloom/plan/decide/decide.hpp"
 
 #include <algorithm>
 
-#include "cli/option_groups.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,6 +1,6 @@
 // The optimizer, and what a step keeps, in what form and where: rows of train and plan.
 #include "cli/adapter_text.hpp"
-#include "cli/option_groups.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

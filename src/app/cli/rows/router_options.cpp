@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cli/option_groups.hpp"
+#include "cli/rows/option_groups.hpp"
 
 namespace moeloom {
 namespace {

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "cli/environment.hpp"
 #include "cli/exit_code.hpp"
@@ -116,6 +118,14 @@ int run_training(int argc, char** argv) try {
   return exit_code_of(error);
 }
 
+/// The exit code of a command that cannot start. A launcher ends the job with the first rank that fails, and
+/// what the others say then may be lost (Open MPI 5): who leaves the word to another gives it time.
+int fail(bool speaks) {
+  constexpr auto kTimeToSpeak = std::chrono::milliseconds(500);
+  if (!speaks) std::this_thread::sleep_for(kTimeToSpeak);
+  return kFailedExitCode;
+}
+
 /// Said by one rank of each host that cannot use the network; before MPI starts, which would wait for ever.
 bool network_refused() try {
   const std::vector<std::string> violations = network_violations_here();
@@ -139,10 +149,10 @@ int main(int argc, char** argv) {
       say_errors("unknown command \"" + name +
                  "\"; known: train, generate, chat, eval, inspect, convert, tokenize, kernels, bench, "
                  "calibrate, plan, mesh");
-    return kFailedExitCode;
+    return fail(launcher_rank() == 0);
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());
-  if (command->on_ranks && network_refused()) return kFailedExitCode;
+  if (command->on_ranks && network_refused()) return fail(launcher_node_rank() == 0);
   if (command->run == nullptr) return run_training(argc, argv);
   return command->on_ranks ? run_on_ranks(*command, argc, argv) : run_alone(*command, argc - 1, argv + 1);
 }

@@ -8,12 +8,12 @@
 
 #include <cmath>
 
-#include "app/cli/bench_ep_options.hpp"
 #include "app/cli/config_file.hpp"
 #include "app/cli/environment.hpp"
 #include "app/cli/network_text.hpp"
 #include "app/cli/option_values.hpp"
 #include "app/cli/options.hpp"
+#include "app/cli/rows/bench_ep_options.hpp"
 #include "app/run/record/metrics.hpp"
 #include "fuzz/memory_file.hpp"
 #include "fuzz/target.hpp"

@@ -89,7 +89,9 @@ Index held_bytes(const NodeMemory* memory) {
 
 void return_freed_blocks() {
 #ifdef M_MMAP_THRESHOLD
-  mallopt(M_MMAP_THRESHOLD, 256 << 10);  // said, it no longer grows by itself
+  constexpr int kLarge = 2 << 20;
+  mallopt(M_MMAP_THRESHOLD, kLarge);  // said, it no longer grows by itself, nor does the next
+  mallopt(M_TRIM_THRESHOLD, 4 * kLarge);
 #endif
 }
 

@@ -330,6 +330,12 @@ ComputeWeights Decoder::compute_weights() const {
   return sum;
 }
 
+Index Decoder::most_rows() const {
+  Index most = 0;
+  for (const DecoderLayer& layer : layers_) most = std::max(most, layer.most_rows());
+  return most;
+}
+
 Index Decoder::replica_bytes() const {
   Index elements = experts_.replica_sums() + workspace_.moe.kept.replica_elements();
   for (const DecoderLayer& layer : layers_)

@@ -226,6 +226,11 @@ const PackedExperts* DecoderLayer::packed() const {
   return moe == nullptr ? nullptr : &moe->packed();
 }
 
+Index DecoderLayer::most_rows() const {
+  const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
+  return moe == nullptr ? 0 : moe->most_rows();
+}
+
 double DecoderWorkspace::bytes_of(const LayerSpec& layer, Index tokens) {
   const auto d_output = [&](const auto& norm) {
     return norm || layer.residual_scale != 1 ? layer.hidden_size : 0;

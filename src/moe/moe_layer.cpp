@@ -77,6 +77,7 @@ void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states,
     saved_.slices = slices_within(context);
     saved_.slices == 1 ? forward_whole(context, hidden_states, output)
                        : forward_sliced(context, hidden_states, output);
+    most_rows_ = std::max(most_rows_, saved_.experts.rows.rows());
   });
 }
 

@@ -58,6 +58,7 @@ Matrix Matrix::copy_of(ConstMatrixView source) {
 void Matrix::reshape_uninitialised(Index rows, Index cols) {
   require(rows >= 0 && cols >= 0, "a matrix has no negative size");
   if (storage_ == nullptr || rows * cols > capacity_) {
+    *this = {};  // first: what grows never lies there twice
     storage_ = allocate_floats(rows * cols);
     capacity_ = rows * cols;
   }

@@ -23,9 +23,10 @@ Index available_memory();
 /// private_bytes() and those that this rank holds of `memory`, which may be null.
 Index held_bytes(const NodeMemory* memory);
 
-/// From now on blocks of more than 256 KiB go back to the system when they are freed. Else the allocator may
-/// keep them, and where sizes change from step to step that adds up. Does nothing where the system's
-/// allocator has no such setting.
+/// From now on blocks of 2 MiB and more go back to the system when they are freed. Else the allocator may
+/// keep them, and where sizes change from step to step that adds up. Smaller ones, packed panels of a product
+/// among them, come and go all the time, and their pages would too. Does nothing where the system's allocator
+/// has no such setting.
 void return_freed_blocks();
 
 /// The most that it held so far: the system's high-water mark (VmHWM), in which shared pages count as in

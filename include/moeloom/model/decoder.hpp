@@ -100,6 +100,8 @@ class Decoder {
   RebalanceCounts rebalance_counts() const {
     return experts_.rebalance_traffic() += dispatcher_.rebalance_counts();
   }
+  /// That experts of a layer had at once on this rank, in any forward so far.
+  Index most_rows() const;
   /// Held for replicas: their weights in every layer, and the sums of branches of gradients.
   Index replica_bytes() const;
   PhaseClock& clock() { return clock_; }

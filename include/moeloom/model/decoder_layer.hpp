@@ -89,6 +89,8 @@ class DecoderLayer {
   void take_seats(ExpertSeats seats);
   /// Compute weights of the experts; null for a dense layer.
   const PackedExperts* packed() const;
+  /// That its experts had at once on this rank; 0 of a dense layer.
+  Index most_rows() const;
   /// [T, D], the residual stream as it came to the last forward.
   const Matrix& input() const { return mixer_.input(); }
   /// Of what it keeps, whatever is made again: its input, and what BranchOutputs keep.

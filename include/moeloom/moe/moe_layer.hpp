@@ -112,6 +112,8 @@ class MoeLayer {
 
   const MoeActivations& activations() const { return saved_; }
   const PackedExperts& packed() const { return packed_; }
+  /// That this rank's experts had at once, in any forward so far.
+  Index most_rows() const { return most_rows_; }
 
  private:
   ExpertPass expert_pass(const MoeContext& context, const DispatchPlan& plan);
@@ -143,6 +145,7 @@ class MoeLayer {
   ExpertSeats seats_;
   PackedExperts packed_;
   MoeActivations saved_;
+  Index most_rows_ = 0;
   std::optional<SharedExpert> shared_;
 };
 

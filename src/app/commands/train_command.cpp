@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/process_memory.hpp"
 
 #include "cli/environment.hpp"
 #include "cli/processors.hpp"
@@ -10,6 +11,7 @@
 namespace moeloom {
 
 int train_command(int argc, char** argv, Watcher& watcher) {
+  return_freed_blocks();  // first: rows that come vary from step to step
   Communicator world = Communicator::world();
   world.report_to(watcher.board());
   watcher.board().enter(Activity::kLoading);

@@ -51,7 +51,6 @@ RunDecision decide_training(const TrainRequest& request, const RunInputs& inputs
   const ExpertRange most_experts =
       experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0);
   facts.parameters = kept_specs(inputs.config, most_experts, inputs.frozen, options.keeping);
-  if (options.run.memory_bytes > 0) return_freed_blocks();
   facts.data_bytes = static_cast<double>(batches.most_bytes());
   facts.program_bytes =
       mesh.world().all_max(static_cast<double>(std::max<Index>(private_bytes() - batches.held_bytes(), 0)));

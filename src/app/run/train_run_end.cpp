@@ -46,7 +46,11 @@ std::string TrainRun::sample() {
 void TrainRun::say_peak() {
   const auto mine =
       static_cast<double>(peak_held_bytes(dispatcher_.memory.get()) + model_->store.shared_bytes());
-  log_.info(peak_event(static_cast<Index>(mesh_.world().all_max(mine)), decision()));
+  const auto rows = static_cast<double>(model_->decoder.most_rows());
+  log_.info(peak_event({.bytes = mesh_.world().all_max(mine),
+                        .rows = static_cast<Index>(mesh_.world().all_max(rows)),
+                        .range = row_range(inputs_.config, decision().job)},
+                       decision()));
 }
 
 std::optional<TimeUse> TrainRun::spent() const {

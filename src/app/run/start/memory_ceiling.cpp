@@ -58,6 +58,15 @@ std::string refusal(const RunFacts& facts, const RunDecision& decision, const st
   return text + "\n" + advice(facts, decision, frozen, room);
 }
 
+/// Between even rows and the most, bytes grow by as many a row, but for what the allocator rounds.
+double memory_of_peak(const MemoryPeak& peak, const RunDecision& decision) {
+  const double even = decision.memory.total();
+  const auto& [least, balanced, most] = peak.range;
+  if (most <= balanced) return even;
+  const double share = static_cast<double>(peak.rows - balanced) / static_cast<double>(most - balanced);
+  return std::lerp(even, decision.most_memory, std::clamp(share, 0.0, 1.0));
+}
+
 }  // namespace
 
 std::string memory_changes_text(const PlannedJob& planned, const MachineRates& rates) {
@@ -125,15 +134,16 @@ void require_within_node(const RunFacts& facts, const RunDecision& decision,
                      advice(facts, decision, frozen, room)});
 }
 
-Event peak_event(Index peak_bytes, const RunDecision& decision) {
-  const auto peak = static_cast<double>(peak_bytes);
-  Event event = Event().with("memory_peak", bytes_text(peak));
+Event peak_event(const MemoryPeak& peak, const RunDecision& decision) {
+  Event event = Event().with("memory_peak", bytes_text(peak.bytes));
   const std::optional<RowRoom>& room = decision.row_budget.room;
-  if (room) return event.with("ceiling", bytes_text(room->ceiling)).with("share", peak / room->ceiling);
-  const double predicted = decision.memory.total();
-  event.with("predicted", bytes_text(predicted)).with("share", peak / predicted);
-  if (decision.most_memory > predicted && peak > predicted)
-    event.with("predicted_with_uneven_rows", bytes_text(decision.most_memory));
+  if (room) return event.with("ceiling", bytes_text(room->ceiling)).with("share", peak.bytes / room->ceiling);
+  const double predicted = memory_of_peak(peak, decision);
+  event.with("predicted", bytes_text(predicted)).with("share", peak.bytes / predicted);
+  if (decision.most_memory > decision.memory.total())
+    event.with("reason", "for the " + std::to_string(peak.rows) + " rows of a layer that came to a rank; " +
+                             std::to_string(peak.range.balanced) + " are even, " +
+                             std::to_string(peak.range.most) + " the most");
   return event;
 }
 

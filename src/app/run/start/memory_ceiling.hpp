@@ -30,8 +30,13 @@ void require_within_ceiling(const RunFacts& facts, const RunDecision& decision,
 void require_within_node(const RunFacts& facts, const RunDecision& decision,
                          const std::set<std::string>& frozen, double available);
 
-/// What a run held at most, of the rank that held most: the system's own count, with pages of other ranks
-/// that it wrote to. Beside it the ceiling, or what was predicted.
-Event peak_event(Index peak_bytes, const RunDecision& decision);
+struct MemoryPeak {
+  double bytes = 0;  // of the rank that held most, by the system's own count
+  Index rows = 0;    // that experts of a layer had at once on a rank, at most
+  RowRange range = {};
+};
+
+/// What a run held at most. Beside it the ceiling, or what was predicted for as many rows as came.
+Event peak_event(const MemoryPeak& peak, const RunDecision& decision);
 
 }  // namespace moeloom

@@ -61,11 +61,27 @@ std::vector<Decided> decided_of(const RunDecision& decision) {
   return all;
 }
 
-/// What routing may add; empty where it is next to nothing.
-std::string uneven_text(const RunDecision& decision) {
+/// What routing may add is told where it is more than next to nothing.
+bool grows_with_rows(const RunDecision& decision) {
   constexpr double kWorthAWord = 1.05;
-  if (decision.most_memory < kWorthAWord * decision.memory.total()) return "";
-  return "; with even rows: if all that may come to one rank do, " + bytes_text(decision.most_memory);
+  return decision.most_memory >= kWorthAWord * decision.memory.total();
+}
+
+Event memory_event(const RunDecision& decision) {
+  const MemoryNeed& need = decision.memory;
+  Event event = Event().with("memory", bytes_text(need.total()));
+  std::string reason = "predicted for a rank";
+  if (grows_with_rows(decision)) {
+    event.with("memory_at_most", bytes_text(decision.most_memory));
+    reason += " with even rows, at most if all that may come to it do";
+  }
+  reason += ": " + bytes_text(need.lasting()) + " weights, gradients and moments, " +
+            bytes_text(need.packed) + " packed experts, " + bytes_text(need.activations) + " activations, " +
+            bytes_text(need.buffers) + " buffers";
+  if (need.replicas > 0) reason += ", " + bytes_text(need.replicas) + " replicas";
+  if (need.save_copy > 0) reason += ", " + bytes_text(need.save_copy) + " copy for saves";
+  if (need.program > 0) reason += ", " + bytes_text(need.program) + " program and MPI";
+  return event.with("reason", reason);
 }
 
 }  // namespace
@@ -133,20 +149,7 @@ void log_decision(Log& log, const RunDecision& d) {
   log.info(Event().with("kernels_request", d.kernels_request));
   for (const KernelReport& report : d.kernels)
     log.info(Event().with("kernel", report.id).with("applied", report.applied).with("reason", report.reason));
-  if (d.memory.total() > 0)
-    log.info(
-        Event()
-            .with("memory", bytes_text(d.memory.total()))
-            .with("reason",
-                  "predicted for a rank: " + bytes_text(d.memory.lasting()) +
-                      " weights, gradients and moments, " + bytes_text(d.memory.packed) +
-                      " packed experts, " + bytes_text(d.memory.activations) + " activations, " +
-                      bytes_text(d.memory.buffers) + " buffers" +
-                      (d.memory.replicas > 0 ? ", " + bytes_text(d.memory.replicas) + " replicas" : "") +
-                      (d.memory.save_copy > 0 ? ", " + bytes_text(d.memory.save_copy) + " copy for saves"
-                                              : "") +
-                      (d.memory.program > 0 ? ", " + bytes_text(d.memory.program) + " program and MPI" : "") +
-                      uneven_text(d)));
+  if (d.memory.total() > 0) log.info(memory_event(d));
 }
 
 std::vector<std::pair<std::string, std::string>> facts_of(const RunDecision& decision) {

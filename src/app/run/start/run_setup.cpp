@@ -2,7 +2,6 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
-#include "moeloom/comm/process_memory.hpp"
 #include "moeloom/io/data_text.hpp"
 #include "moeloom/io/text_file.hpp"
 
@@ -77,7 +76,6 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
 void open_examples_of(const TrainOptions& options, RunInputs& inputs, const Communicator& world,
                       PositionBoard* board) {
   if (inputs.data.tokens) return;
-  if (options.run.memory_bytes > 0) return_freed_blocks();  // of tables that are made, and made smaller
   open_examples(options, *inputs.text, world, board, inputs.data);
   agree(world, [&] {
     Violations violations;

@@ -51,5 +51,21 @@ TEST(MemoryCeiling, TheCopyForSavesIsNoReasonToRefuse) {
   EXPECT_NO_THROW(require_within_node(asked.facts, asked.decision, {}, room));
 }
 
+TEST(MemoryCeiling, APeakStandsBesideWhatItsRowsWereToTake) {
+  Asked asked;
+  asked.decision.memory = {};
+  asked.decision.memory.program = 100 << 20;
+  asked.decision.most_memory = 200 << 20;
+  const auto said = [&](Index rows) {
+    const MemoryPeak peak{
+        .bytes = 150 << 20, .rows = rows, .range = {.least = 1, .balanced = 40, .most = 80}};
+    return peak_event(peak, asked.decision).text();
+  };
+  EXPECT_EQ(count_of(said(40), "predicted=\"100 MiB\""), 1u) << said(40);
+  EXPECT_EQ(count_of(said(60), "predicted=\"150 MiB\" share=1 "), 1u) << said(60);
+  EXPECT_EQ(count_of(said(80), "predicted=\"200 MiB\""), 1u) << said(80);
+  EXPECT_EQ(count_of(said(10), "predicted=\"100 MiB\""), 1u) << "fewer rows than even ones on every rank";
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -151,6 +151,8 @@ class Exchange {
  private:
   void travel(const RoundTrip& trip) {
     dispatcher_.begin(trip);
+    dispatcher_.await_all(trip);
+    dispatcher_.send_all_back(trip);
     dispatcher_.finish(trip);
   }
 

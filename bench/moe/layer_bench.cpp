@@ -84,7 +84,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts, a list: 1,2")(
       "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-packed, gmm-copy")(
       "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher),
-      "of alltoall, shared, hierarchical, allgather")(
+      "of alltoall, shared, hierarchical")(
       "routing", po::value(&o.routing)->default_value(o.routing),
       "a list of balanced, random, zipf, hot, hot-rank, trace:FILE@LAYER, ... (moeloom bench ep --help)")(
       "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),

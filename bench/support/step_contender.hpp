@@ -40,7 +40,7 @@ inline std::optional<StepSizes> read_step_sizes(const char* heading, int argc, c
     known.add_options()(name, po::value(target)->default_value(*target), text);
   };
   size("ep", &o.ep, "ranks that share the experts");
-  size("dispatcher", &o.dispatcher, "alltoall, shared, hierarchical or allgather");
+  size("dispatcher", &o.dispatcher, "alltoall, shared or hierarchical");
   size("sequences", &o.sequences, "sequences a rank");
   size("seq-len", &o.sequence_length, "tokens of a sequence");
   size("threads", &o.threads, "threads of a rank");

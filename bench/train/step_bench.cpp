@@ -105,7 +105,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "path", po::value(&o.path)->default_value(o.path), "gmm, loop, or both in turn")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the gmm path: fp32, bf16")(
       "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher),
-      "alltoall, shared, hierarchical or allgather")(
+      "alltoall, shared or hierarchical")(
       "routing", po::value(&o.routing)->default_value(o.routing),
       "a list of natural, balanced, random, hot, ... (moeloom bench ep --help)")(
       "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),

@@ -46,7 +46,7 @@ std::optional<Options> parse(int argc, char** argv) {
   m.num_experts_per_tok = 2;
   po::options_description known("watch_bench: what it costs a step to show its position");
   known.add_options()("dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher),
-                      "alltoall, shared, hierarchical or allgather")(
+                      "alltoall, shared or hierarchical")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each")(
       "json", po::value(&o.json), "also write the row to this file");
   bench::add_sizes(known, {{"ep", &o.ep, "ranks that share the experts"},

@@ -4,7 +4,7 @@ namespace moeloom {
 
 std::string_view name_of(DispatcherKind kind) {
   constexpr std::array<std::string_view, kDispatcherKinds.size()> names = {"alltoall", "shared",
-                                                                           "hierarchical", "allgather"};
+                                                                           "hierarchical"};
   return names[static_cast<std::size_t>(kind)];
 }
 

@@ -103,9 +103,8 @@ class Fitter {
 
   /// Chunks that the rows might travel in: a job must fit whatever is decided of it.
   static Index most_chunks(const PlannedJob& planned, const Job& job) {
-    const bool may =
-        way_of(job.exchange.dispatcher).in_chunks && job.layout.ep_on_node() < job.layout.mesh.ep;
-    return may && planned.config.has_experts() ? planned.config.num_experts / job.layout.mesh.ep : 0;
+    const bool may = job.layout.ep_on_node() < job.layout.mesh.ep && planned.config.has_experts();
+    return may ? planned.config.num_experts / job.layout.mesh.ep : 0;
   }
 
   const PlannedJob& asked_;

@@ -36,7 +36,7 @@ draw() {
 
 # How many ranks in which mesh, and what must not change a bit: the way of rows, a pool, and how it is saved.
 draw_mesh() {
-  local ways=(shared alltoall hierarchical allgather)
+  local ways=(shared alltoall hierarchical)
   draw ranks 2 2 3 4
   case $ranks in
     2) draw ep 1 2 2 ;;

@@ -41,7 +41,7 @@ double least_node_bytes(const PlannedJob& planned) {
   for (const PredictedPoint& point : points(planned)) {
     // A fit holds in whatever number of chunks rows travel.
     Job job = point.job;
-    if (way_of(job.exchange.dispatcher).in_chunks && job.layout.ep_on_node() < job.layout.mesh.ep)
+    if (job.layout.ep_on_node() < job.layout.mesh.ep)
       job.exchange.chunks = planned.config.num_experts / job.layout.mesh.ep;
     const MemoryNeed need =
         step_memory(planned.config, parameters_at(planned, job.layout.mesh.ep), job, false, planned.dtype);

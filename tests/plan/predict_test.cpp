@@ -44,7 +44,7 @@ TEST(Predict, RowsTravelInChunksWhereExpertsHideThem) {
   };
   std::map<DispatcherKind, double> whole, in_chunks;  // bytes on the wire
   for (const PredictedPoint& p : predict_points(made_up_job(4, 2), machine, products)) {
-    const bool crosses = p.job.layout.mesh.ep == 4 && p.job.exchange.dispatcher != DispatcherKind::kAllgather;
+    const bool crosses = p.job.layout.mesh.ep == 4;
     EXPECT_EQ(p.job.exchange.chunks, crosses && p.grouped ? 2 : 0)
         << "of the 2 experts of a rank, behind 9 ms";
     const std::string kind(name_of(p.job.exchange.dispatcher));

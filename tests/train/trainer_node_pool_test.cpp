@@ -55,6 +55,7 @@ TEST(TrainerNodePool, HasTheSameBitsForMicroBatchesFrozenExpertsAndNodes) {
     SCOPED_TRACE(name);
     expect_same_course(shape_of(1, world), settings);
   }
+  expect_same_course(shape_of(1, world), {.dispatcher = DispatcherKind::kShared, .chunks = 2});
 }
 
 TrainingRunSettings with_adapter(TrainingRunSettings settings, Storage base_stored) {

@@ -60,6 +60,10 @@ TEST(TrainerRebalance, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   const Index world = Communicator::world().size();
   std::vector<NamedRun> cases = runs_that_may_differ();
   cases.push_back({"shared", {.dispatcher = DispatcherKind::kShared}});
+  cases.push_back({"in chunks", {.chunks = 2}});
+  cases.push_back(
+      {"between nodes, in chunks",
+       {.dispatcher = DispatcherKind::kHierarchical, .wire = {.pretended_nodes = 2}, .chunks = 2}});
   cases.push_back({"bf16 rows", {.wire = {.dtype = WireDType::kBf16}}});
   for (const auto& [name, settings] : cases) {
     SCOPED_TRACE(name);

@@ -10,10 +10,10 @@
 namespace moeloom {
 
 /// alltoall: packed, MPI_Alltoallv, regrouped. shared: written in place into memory of the node.
-/// hierarchical: once to each other node, and there as shared. allgather: every token to every rank.
-enum class DispatcherKind { kAlltoall, kShared, kHierarchical, kAllgather };
+/// hierarchical: once to each other node, and there as shared.
+enum class DispatcherKind { kAlltoall, kShared, kHierarchical };
 inline constexpr std::array kDispatcherKinds = {DispatcherKind::kAlltoall, DispatcherKind::kShared,
-                                                DispatcherKind::kHierarchical, DispatcherKind::kAllgather};
+                                                DispatcherKind::kHierarchical};
 /// As it is written: "alltoall", "shared", ...
 std::string_view name_of(DispatcherKind kind);
 std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text);

@@ -124,17 +124,23 @@ Layer OptionTable::file(const std::filesystem::path& path, Violations& unreadabl
   } catch (const IoError& error) {
     unreadable.add(error.what());
   }
-  std::erase_if(layer, [&](const auto& setting) {
-    const auto& [name, given] = setting;
-    if (find(name) != nullptr && name != "config") return false;
-    if (const auto was = gone_.find(name); was == gone_.end())
-      unreadable.add(given.origin.substr(0, given.origin.size() - name.size()) + unknown("", name));
-    else if (const auto& [now, what] = was->second; says_the_same(given.value, now))
-      return true;
-    else if (gone != nullptr)
+  const auto note_gone = [&](const std::string& name, const Given& given, const std::string& what) {
+    if (gone != nullptr)
       gone->push_back(name + " = " + given.value + " is gone: " + what);
     else
       unreadable.add(given.origin + " = " + given.value + " is gone: " + what + "; remove it");
+  };
+  std::erase_if(layer, [&](const auto& setting) {
+    const auto& [name, given] = setting;
+    if (find(name) != nullptr && name != "config") {
+      const auto values = gone_values_.find(name);
+      if (values == gone_values_.end() || !values->second.contains(given.value)) return false;
+      note_gone(name, given, values->second.at(given.value));
+    } else if (const auto was = gone_.find(name); was == gone_.end()) {
+      unreadable.add(given.origin.substr(0, given.origin.size() - name.size()) + unknown("", name));
+    } else if (const auto& [now, what] = was->second; !says_the_same(given.value, now)) {
+      note_gone(name, given, what);
+    }
     return true;
   });
   return layer;

@@ -134,6 +134,10 @@ class OptionTable {
   void gone(const std::string& name, const std::string& now, const std::string& what) {
     gone_[name] = {now, what};
   }
+  /// A value of `name` that earlier builds had; `what` happens now, as where nothing is said.
+  void gone_value(const std::string& name, const std::string& value, const std::string& what) {
+    gone_values_[name][value] = what;
+  }
 
   const std::vector<Option>& options() const { return options_; }
   const Option* find(const std::string& name) const;
@@ -158,6 +162,7 @@ class OptionTable {
   std::string group_;
   std::vector<std::string> positional_;
   std::map<std::string, std::pair<std::string, std::string>> gone_;
+  std::map<std::string, std::map<std::string, std::string>> gone_values_;
 };
 
 /// Whether --help or -h is among the arguments.

@@ -18,8 +18,7 @@ std::string mpirun_words(Index ranks, Index node_ranks) {
 
 /// What train would choose from sizes alone: whether rows travel in chunks where they may leave their node.
 std::string overlap_words(const Job& job) {
-  if (!way_of(job.exchange.dispatcher).in_chunks || job.layout.mesh.world() <= job.layout.ranks_per_node)
-    return {};
+  if (job.layout.mesh.world() <= job.layout.ranks_per_node) return {};
   return " --overlap " + (job.exchange.chunks > 0 ? std::to_string(job.exchange.chunks) : "off");
 }
 

@@ -2,10 +2,11 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/comm/mesh.hpp"
+#include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "dispatch/count_exchange.hpp"
 #include "dispatch/slot_sum.hpp"
@@ -14,144 +15,237 @@ namespace moeloom {
 namespace {
 
 constexpr Index kRowsPerTask = 64;
-constexpr Index kFloatBytes = sizeof(float);
 
-/// For each row, copy(source row from(i), target row i).
-template <typename From, typename Copy>
-void gather_rows(ConstMatrixView source, MatrixView target, From from, Copy copy) {
-  parallel_blocks(target.rows, kRowsPerTask, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) copy(source.row(from(i)), target.row(i));
+template <typename Body>
+void for_each_place(Stretch places, Body body) {
+  parallel_blocks(places.size(), kRowsPerTask, [&](Index begin, Index end) {
+    for (Index place = places.begin + begin; place < places.begin + end; ++place) body(place);
   });
 }
 
-/// For each row, copy(source row i, target row to(i)).
-template <typename To, typename Copy>
-void scatter_rows(ConstMatrixView source, MatrixView target, To to, Copy copy) {
-  parallel_blocks(source.rows, kRowsPerTask, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) copy(source.row(i), target.row(to(i)));
-  });
+/// Contiguous rows as one message.
+std::span<float> as_message(Matrix& rows, Stretch places) {
+  return rows.view().rows_from(places.begin, places.size()).flat();
 }
 
-auto plain_copy(Index cols) {
-  return [cols](const float* from, float* to) { std::memcpy(to, from, at(cols) * sizeof(float)); };
-}
-auto narrowing_copy(Index cols, WireDType wire) {
-  return [cols, wire](const float* row, float* packed) { to_wire(row, cols, wire, packed); };
-}
-auto widening_copy(Index cols, WireDType wire) {
-  return [cols, wire](const float* packed, float* row) { from_wire(packed, cols, wire, row); };
-}
+/// The rows of this rank's own experts never leave: where they would arrive, and where they wait instead.
+class Stayed {
+ public:
+  Stayed(const ChunkPlan& chunks, Index rank)
+      : arriving_(chunks.arriving_from(rank)), leaving_(chunks.leaving_for(rank)) {}
+  bool holds(Index arrival) const { return arriving_.begin <= arrival && arrival < arriving_.end; }
+  Index left_at(Index arrival) const { return arrival - arriving_.begin + leaving_.begin; }
 
-/// A plan of rows that land where they are written has no order of arrival.
-void check_arrivals(const DispatchPlan& plan) {
-  require(plan.ranks == 1 || std::ssize(plan.landing_order) == plan.rows(),
-          "the alltoall dispatcher needs a plan of its own");
-}
-
-ConstMatrixView as_column(std::span<const float> values) {
-  return {values.data(), static_cast<Index>(values.size()), 1};
-}
-
-/// The place among what has arrived that lands at a row.
-Index arrival_of(const DispatchPlan& plan, Index row) {
-  return plan.ranks == 1 ? row : plan.landing_order[at(row)];
-}
+ private:
+  Stretch arriving_, leaving_;
+};
 
 }  // namespace
 
-void plan_arrivals(const Communicator& ep, Index num_experts, std::span<const std::int32_t> topk_idx,
-                   Index top_k, DispatchPlan& plan) {
-  plan_sending(topk_idx, top_k, num_experts, ep.size(), plan);
-  plan_receiving(exchange_counts(ep, plan.tokens_per_expert, plan.sent_per_rank).of_experts, plan);
+AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts, Index chunks, NodeMap nodes,
+                                   WireDType wire)
+    : ep_(&ep),
+      num_experts_(num_experts),
+      chunks_(std::max<Index>(chunks, 1)),
+      whole_(chunks == 0),
+      nodes_(std::move(nodes)),
+      wire_(ep.size() == 1 ? WireDType::kFp32 : wire),  // nothing travels
+      messages_(std::make_unique<Messages>(ep)) {
+  require(chunks >= 0, "rows travel in a number of chunks");
 }
 
-AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts, NodeMap nodes, WireDType wire)
-    : ep_(&ep), num_experts_(num_experts), nodes_(std::move(nodes)), wire_(wire) {}
-
 void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
-  plan_arrivals(*ep_, num_experts_, topk_idx, top_k, plan);
-  make_own<std::monostate>(plan);
+  plan_sending(topk_idx, top_k, num_experts_, ep_->size(), plan);
+  plan_receiving(exchange_counts(*ep_, plan.tokens_per_expert, plan.sent_per_rank).of_experts, plan);
+  cut(plan);
 }
 
 void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
                             DispatchPlan& plan) {
   plan_sending(topk_idx, top_k, counts.experts, counts.ranks, plan);
   plan_receiving(landing_counts(counts, ep_->rank()).received, plan);
+  cut(plan);
+}
+
+void AlltoallDispatch::cut(DispatchPlan& plan) const {
   make_own<std::monostate>(plan);
+  if (chunks_ == 1) return;  // as every plan is at first
+  const GroupedRows rows = plan.grouped_rows();
+  std::vector<Index> rows_per_expert;
+  for (Index expert = 0; expert < rows.groups(); ++expert) rows_per_expert.push_back(rows.of_group(expert));
+  plan_chunks(ep_->all_gather(cut_experts(rows_per_expert, chunks_)), ep_->rank(), plan);
 }
 
-void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
-                                std::optional<ScalarsOut> scalars) {
-  check_arrivals(plan);
-  const auto token_of = [&](Index place) { return plan.slot_order[at(place)] / plan.top_k; };
-  const Index cols = tokens.cols;
-  rows.reshape_uninitialised(plan.rows(), cols);
-  if (plan.ranks == 1) {
-    gather_rows(tokens, rows, token_of, plain_copy(cols));
-  } else {
-    leaving_.reshape_uninitialised(plan.places(), wire_cols(cols, wire_));
-    arriving_.reshape_uninitialised(plan.rows(), wire_cols(cols, wire_));
-    gather_rows(tokens, leaving_, token_of, narrowing_copy(cols, wire_));
-    ep_->all_to_all_rows(leaving_, plan.sent_per_rank, arriving_, plan.received_per_rank);
-    count(plan.sent_per_rank, cols, scalars.has_value());
-    gather_rows(
-        arriving_, rows, [&](Index row) { return plan.landing_order[at(row)]; }, widening_copy(cols, wire_));
+Interlude AlltoallDispatch::progress() const {
+  return Interlude::calling<&Messages::progress>(*messages_);
+}
+
+void AlltoallDispatch::begin(const RoundTrip& trip) {
+  const DispatchPlan& plan = trip.plan;
+  const ChunkPlan& chunks = plan.chunks;
+  require(chunks.chunks == chunks_ && std::holds_alternative<std::monostate>(plan.own),
+          "the alltoall dispatcher needs a plan of its own");
+  trip.rows.reshape_uninitialised(plan.rows(), trip.tokens.cols);
+  trip.results.reshape_uninitialised(plan.rows(), trip.tokens.cols);
+  if (trip.scalars_out) trip.scalars_out->rows.resize(at(plan.rows()));
+  if (plan.ranks == 1) return gather(trip);
+  const Index width = wire_cols(trip.tokens.cols, wire_);
+  const bool numbers = trip.scalars_out.has_value(), numbers_back = trip.scalars_back.has_value();
+  leaving_.reshape_uninitialised(plan.places(), width, numbers);
+  arriving_.reshape_uninitialised(plan.rows(), width, numbers || numbers_back);
+  if (whole_) {
+    pack(trip, {0, plan.places()});
+    exchange(leaving_, plan.sent_per_rank, arriving_, plan.received_per_rank, numbers);
+    return;
   }
-  if (scalars) send_scalars(plan, *scalars);
+  returning_.reshape_uninitialised(plan.places(), width, numbers_back);
+  receive_all(trip);
+  for (Index chunk = 0; chunk < chunks_; ++chunk)
+    for_each_peer([&](Index peer) {
+      const Stretch places = chunks.leaving_for(peer, chunk);
+      pack(trip, places);
+      send(peer, leaving_, places, numbers);
+    });
+  pack(trip, chunks.leaving_for(ep_->rank()));
 }
 
-void AlltoallDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
-                               std::optional<ScalarsBack> scalars) {
-  check_arrivals(plan);
-  const Index cols = rows.cols();
-  if (plan.ranks == 1) {
-    sum_slots(plan, rows, tokens, mode);
-  } else {
-    arriving_.reshape_uninitialised(plan.rows(), wire_cols(cols, wire_));
-    leaving_.reshape_uninitialised(plan.places(), wire_cols(cols, wire_));
-    scatter_rows(
-        rows, arriving_, [&](Index row) { return plan.landing_order[at(row)]; }, narrowing_copy(cols, wire_));
-    ep_->all_to_all_rows(arriving_, plan.received_per_rank, leaving_, plan.sent_per_rank);
-    count(plan.received_per_rank, cols, scalars.has_value());
-    sum_returned(plan, cols, tokens, mode);
+/// All at once, where nothing is computed meanwhile.
+void AlltoallDispatch::exchange(const Travelling& from, std::span<const Index> sent_per_rank, Travelling& to,
+                                std::span<const Index> received_per_rank, bool numbers) {
+  ep_->all_to_all_rows(from.rows, sent_per_rank, to.rows, received_per_rank);
+  if (numbers) ep_->all_to_all_rows(from.numbers, sent_per_rank, to.numbers, received_per_rank);
+  const Index width = from.rows.cols() + (numbers ? 1 : 0);
+  network_bytes_ += sum_off_node(nodes_, ep_->rank(), sent_per_rank) * width * Index{sizeof(float)};
+}
+
+void AlltoallDispatch::Travelling::reshape_uninitialised(Index count, Index width, bool with_numbers) {
+  rows.reshape_uninitialised(count, width);
+  if (with_numbers) numbers.reshape_uninitialised(count, 1);
+}
+
+/// Of a rank alone: rows land in the order in which they would leave.
+void AlltoallDispatch::gather(const RoundTrip& trip) const {
+  const Index cols = trip.tokens.cols;
+  for_each_place({0, trip.plan.places()}, [&](Index place) {
+    const Index slot = trip.plan.slot_order[at(place)];
+    std::memcpy(trip.rows.view().row(place), trip.tokens.row(slot / trip.plan.top_k),
+                at(cols) * sizeof(float));
+    if (trip.scalars_out) trip.scalars_out->rows[at(place)] = trip.scalars_out->slots[at(slot)];
+  });
+}
+
+template <typename Visit>
+void AlltoallDispatch::for_each_peer(Visit visit) const {
+  for (Index step = 1; step < ep_->size(); ++step) visit((ep_->rank() + step) % ep_->size());
+}
+
+/// Between two ranks messages keep their order, so that both sides go by chunk, and what goes out comes
+/// before what returns.
+void AlltoallDispatch::receive_all(const RoundTrip& trip) {
+  const ChunkPlan& chunks = trip.plan.chunks;
+  const auto receive = [&](Index peer, Travelling& into, Stretch places, bool numbers) {
+    messages_->receive(static_cast<int>(peer), as_message(into.rows, places));
+    if (numbers) messages_->receive(static_cast<int>(peer), as_message(into.numbers, places));
+  };
+  letters_ = (ep_->size() - 1) * (trip.scalars_out ? 2 : 1);
+  for (Index chunk = 0; chunk < chunks_; ++chunk)
+    for_each_peer([&](Index peer) {
+      receive(peer, arriving_, chunks.arriving_from(peer, chunk), trip.scalars_out.has_value());
+    });
+  if (trip.one_way) return;
+  for (Index chunk = 0; chunk < chunks_; ++chunk)
+    for_each_peer([&](Index peer) {
+      receive(peer, returning_, chunks.leaving_for(peer, chunk), trip.scalars_back.has_value());
+    });
+}
+
+void AlltoallDispatch::pack(const RoundTrip& trip, Stretch places) {
+  for_each_place(places, [&](Index place) {
+    const Index slot = trip.plan.slot_order[at(place)];
+    to_wire(trip.tokens.row(slot / trip.plan.top_k), trip.tokens.cols, wire_, leaving_.rows.row(place));
+    if (trip.scalars_out) *leaving_.numbers.row(place) = trip.scalars_out->slots[at(slot)];
+  });
+}
+
+void AlltoallDispatch::send(Index to, Travelling& from, Stretch places, bool numbers) {
+  const auto leaves = [&](Matrix& matrix) {
+    const std::span<const float> message = as_message(matrix, places);
+    messages_->send(static_cast<int>(to), message);
+    if (nodes_.nodes() > 1 && !nodes_.same_node(ep_->rank(), to))
+      network_bytes_ += static_cast<Index>(message.size_bytes());
+  };
+  leaves(from.rows);
+  if (numbers) leaves(from.numbers);
+  messages_->progress();  // while the next one is packed, this one may leave
+}
+
+bool AlltoallDispatch::arrived(Index chunk) {
+  return whole_ || messages_->arrived(chunk * letters_, letters_);
+}
+
+void AlltoallDispatch::await(const RoundTrip& trip, Index chunk) {
+  const DispatchPlan& plan = trip.plan;
+  if (plan.ranks == 1) return;
+  if (!whole_) messages_->wait_for(chunk * letters_, letters_);
+  const Stayed stayed(plan.chunks, ep_->rank());
+  for_each_place(plan.chunks.rows_of(chunk), [&](Index row) {
+    const Index arrival = plan.landing_order[at(row)];
+    const bool stays = !whole_ && stayed.holds(arrival);
+    const Travelling& from = stays ? leaving_ : arriving_;
+    const Index place = stays ? stayed.left_at(arrival) : arrival;
+    from_wire(from.rows.row(place), trip.rows.cols(), wire_, trip.rows.view().row(row));
+    if (trip.scalars_out) trip.scalars_out->rows[at(row)] = *from.numbers.row(place);
+  });
+}
+
+void AlltoallDispatch::send_back(const RoundTrip& trip, Index chunk) {
+  const DispatchPlan& plan = trip.plan;
+  if (plan.ranks == 1) return;
+  const bool numbers = trip.scalars_back.has_value();
+  const Stayed stayed(plan.chunks, ep_->rank());
+  for_each_place(plan.chunks.rows_of(chunk), [&](Index row) {
+    const Index arrival = plan.landing_order[at(row)];
+    const bool stays = !whole_ && stayed.holds(arrival);
+    Travelling& to = stays ? returning_ : arriving_;
+    const Index place = stays ? stayed.left_at(arrival) : arrival;
+    to_wire(trip.results.view().row(row), trip.results.cols(), wire_, to.rows.row(place));
+    if (numbers) *to.numbers.row(place) = trip.scalars_back->rows[at(row)];
+  });
+  if (whole_) return;
+  for_each_peer([&](Index peer) { send(peer, arriving_, plan.chunks.arriving_from(peer, chunk), numbers); });
+}
+
+void AlltoallDispatch::finish(const RoundTrip& trip) {
+  messages_->finish();
+  if (trip.one_way) return;
+  const DispatchPlan& plan = trip.plan;
+  if (whole_ && plan.ranks > 1) {
+    std::swap(returning_, leaving_);  // nobody reads it any more
+    const bool numbers = trip.scalars_back.has_value();
+    returning_.reshape_uninitialised(plan.places(), arriving_.rows.cols(), numbers);
+    exchange(arriving_, plan.received_per_rank, returning_, plan.sent_per_rank, numbers);
   }
-  if (scalars) return_scalars(plan, *scalars);
+  sum_slots(plan, returned(trip), trip.sums, trip.mode);
+  if (!trip.scalars_back) return;
+  const auto& [rows, slots] = *trip.scalars_back;
+  slots.resize(at(plan.slots()));
+  for (Index slot = 0; slot < plan.slots(); ++slot) {
+    const Index place = plan.slot_place[at(slot)];
+    slots[at(slot)] = !plan.leaves(slot) ? 0
+                      : plan.ranks == 1  ? rows[at(place)]
+                                         : *returning_.numbers.row(place);
+  }
 }
 
-void AlltoallDispatch::count(std::span<const Index> rows_per_rank, Index cols, bool with_scalars) {
-  const Index rows = sum_off_node(nodes_, ep_->rank(), rows_per_rank);
-  network_bytes_ += rows * (wire_cols(cols, wire_) + (with_scalars ? 1 : 0)) * kFloatBytes;
-}
-
-void AlltoallDispatch::sum_returned(const DispatchPlan& plan, Index cols, MatrixView tokens, Write mode) {
-  if (wire_ == WireDType::kFp32) return sum_slots(plan, leaving_, tokens, mode);
-  returned_.reshape_uninitialised(plan.places(), cols);
-  gather_rows(
-      leaving_, returned_, [](Index place) { return place; }, widening_copy(cols, wire_));
-  sum_slots(plan, returned_, tokens, mode);
-}
-
-void AlltoallDispatch::send_scalars(const DispatchPlan& plan, ScalarsOut scalars) {
-  leaving_scalars_.reshape_uninitialised(plan.places(), 1);
-  arriving_scalars_.reshape_uninitialised(plan.rows(), 1);
-  gather_rows(
-      as_column(scalars.slots), leaving_scalars_, [&](Index place) { return plan.slot_order[at(place)]; },
-      plain_copy(1));
-  ep_->all_to_all_rows(leaving_scalars_, plan.sent_per_rank, arriving_scalars_, plan.received_per_rank);
-  scalars.rows.resize(at(plan.rows()));
-  for (Index row = 0; row < plan.rows(); ++row)
-    scalars.rows[at(row)] = *arriving_scalars_.row(arrival_of(plan, row));
-}
-
-void AlltoallDispatch::return_scalars(const DispatchPlan& plan, ScalarsBack scalars) {
-  arriving_scalars_.reshape_uninitialised(plan.rows(), 1);
-  leaving_scalars_.reshape_uninitialised(plan.places(), 1);
-  for (Index row = 0; row < plan.rows(); ++row)
-    *arriving_scalars_.row(arrival_of(plan, row)) = scalars.rows[at(row)];
-  ep_->all_to_all_rows(arriving_scalars_, plan.received_per_rank, leaving_scalars_, plan.sent_per_rank);
-  scalars.slots.resize(at(plan.slots()));
-  for (Index slot = 0; slot < plan.slots(); ++slot)
-    scalars.slots[at(slot)] = plan.leaves(slot) ? *leaving_scalars_.row(plan.slot_place[at(slot)]) : 0;
+ConstMatrixView AlltoallDispatch::returned(const RoundTrip& trip) {
+  if (trip.plan.ranks == 1) return trip.results.view();
+  if (wire_ == WireDType::kFp32) return returning_.rows;
+  const Index cols = trip.sums.cols;
+  widened_.reshape_uninitialised(trip.plan.places(), cols);
+  for_each_place({0, trip.plan.places()}, [&](Index place) {
+    from_wire(returning_.rows.row(place), cols, wire_, widened_.row(place));
+  });
+  return widened_;
 }
 
 }  // namespace moeloom

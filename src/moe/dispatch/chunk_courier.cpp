@@ -67,6 +67,9 @@ void ChunkCourier::send(const Parcel& parcel, Matrix& buffer) {
 void ChunkCourier::send_tokens(const RoundTrip& trip) {
   plan_ = &std::get<HierarchicalPlan>(trip.plan.own);
   cols_ = trip.tokens.cols;
+  to_answer_ = trip.one_way ? 0 : chunks_;
+  handed_out_ = answered_ = 0;
+  if (settings_.nodes.nodes() == 1) return;
   const CrossingChunks& rows = plan().chunks;
   const Index width = wire_cols(cols_, settings_.wire);
   const bool out = trip.scalars_out.has_value(), back = trip.scalars_back.has_value();
@@ -82,8 +85,6 @@ void ChunkCourier::send_tokens(const RoundTrip& trip) {
   make_room(returning_rows_, returning_);
   make_room(answering_rows_, answering_);
   scratch_.reshape_uninitialised(threads(), cols_);
-  handed_out_ = answered_ = 0;
-  to_answer_ = trip.one_way ? 0 : chunks_;
   for (const Parcel& parcel : arriving_)
     messages_.receive(static_cast<int>(parcel.peer), parcel.of(arriving_rows_.view().flat()));
   for (const Parcel& parcel : returning_)

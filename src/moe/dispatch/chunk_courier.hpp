@@ -8,6 +8,7 @@
 
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
+#include "moeloom/moe/dispatch/parcel.hpp"
 #include "moeloom/moe/dispatch/round_trip.hpp"
 
 #include "dispatch/node_chunks.hpp"

@@ -29,13 +29,12 @@ std::int64_t bytes_for_others(std::span<const Index> rows_per_rank, int rank, In
   return (all - rows_per_rank[at(rank)]) * cols * static_cast<Index>(sizeof(float));
 }
 
-std::shared_ptr<NodeMemory> memory_of_node(const Communicator& ep, const NodeMap& nodes) {
+std::shared_ptr<NodeMemory> memory_of_node(const Communicator& ep, Index num_experts, const NodeMap& nodes) {
   const Communicator node = ep.split(static_cast<int>(nodes.node_of[at(ep.rank())]), ep.rank());
   std::shared_ptr<NodeMemory> memory;
   // A node fails as a whole and by itself, so that those which did not must hear of it.
   agree(ep, [&] {
-    memory = std::make_shared<NodeMemory>(
-        node, std::max(NodeRows::mailbox_bytes(), OverlappedHierarchical::mailbox_bytes()));
+    memory = std::make_shared<NodeMemory>(node, HierarchicalDispatch::mailbox_bytes(num_experts));
   });
   return memory;
 }
@@ -60,10 +59,9 @@ std::vector<std::int64_t> gathered_counts(const Communicator& ep, std::span<cons
 
 DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts,
                                    const WireSettings& wire) {
-  DispatcherSettings settings{.kind = kind, .nodes = find_nodes(ep, wire.pretended_nodes), .wire = wire};
-  if (kind == DispatcherKind::kShared)
-    settings.memory = std::make_shared<NodeMemory>(ep, SharedDispatch::mailbox_bytes(num_experts));
-  if (kind == DispatcherKind::kHierarchical) settings.memory = memory_of_node(ep, settings.nodes);
+  const Index nodes = kind == DispatcherKind::kShared ? 1 : wire.pretended_nodes;
+  DispatcherSettings settings{.kind = kind, .nodes = find_nodes(ep, nodes), .wire = wire};
+  if (kind != DispatcherKind::kAlltoall) settings.memory = memory_of_node(ep, num_experts, settings.nodes);
   return settings;
 }
 
@@ -71,6 +69,7 @@ Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const Dispatch
     : ep_(&ep),
       kind_(settings.kind),
       num_experts_(num_experts),
+      whole_(settings.chunks == 0),
       rebalance_(settings.rebalance),
       node_of_(settings.nodes.nodes() > 1 ? settings.nodes.node_of : std::vector<Index>{}),
       way_(make_way(ep, num_experts, settings)) {}
@@ -78,35 +77,16 @@ Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const Dispatch
 Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
                                      const DispatcherSettings& settings) {
   const auto& [kind, memory, nodes, wire, node_pool, chunks, rebalance] = settings;
-  require(!rebalance || (kind != DispatcherKind::kAllgather && chunks == 0 && !node_pool),
-          "rows are rebalanced where they travel whole to one rank, and without a node pool");
-  require(chunks == 0 || kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical,
-          "only the alltoall and hierarchical dispatchers move rows in chunks");
-  require(chunks == 0 || !node_pool, "a node pool runs experts when all rows are there, not in chunks");
-  switch (kind) {
-    case DispatcherKind::kAlltoall:
-      break;
-    case DispatcherKind::kShared:
-      return WholeTrip(SharedDispatch(ep, num_experts, memory));
-    case DispatcherKind::kHierarchical:
-      if (chunks > 0)
-        return OverlappedHierarchical(ep, num_experts, chunks, {nodes, memory, wire.combine, wire.dtype});
-      return WholeTrip(HierarchicalDispatch(ep, num_experts, {nodes, memory, wire.combine, wire.dtype}));
-    case DispatcherKind::kAllgather:
-      return WholeTrip(AllgatherDispatch(ep, num_experts, nodes, wire.dtype));
-  }
-  if (chunks > 0) return OverlappedDispatch(ep, num_experts, chunks, nodes, wire.dtype);
-  return WholeTrip(AlltoallDispatch(ep, num_experts, nodes, wire.dtype));
+  require(!rebalance || !node_pool, "rows are rebalanced without a node pool");
+  if (kind == DispatcherKind::kAlltoall) return AlltoallDispatch(ep, num_experts, chunks, nodes, wire.dtype);
+  return HierarchicalDispatch(ep, num_experts, std::max<Index>(chunks, 1),
+                              {nodes, memory, wire.combine, wire.dtype});
 }
 
 double Dispatcher::bytes_of(const TripShape& trip) {
   if (trip.ranks == 1) return 0;
-  const bool in_chunks = trip.chunks > 0;
-  if (trip.kind == DispatcherKind::kShared) return SharedDispatch::bytes_of(trip);
-  if (trip.kind == DispatcherKind::kAllgather) return AllgatherDispatch::bytes_of(trip);
-  if (trip.kind == DispatcherKind::kHierarchical)
-    return in_chunks ? OverlappedHierarchical::bytes_of(trip) : HierarchicalDispatch::bytes_of(trip);
-  return in_chunks ? OverlappedDispatch::bytes_of(trip) : AlltoallDispatch::bytes_of(trip);
+  return trip.kind == DispatcherKind::kAlltoall ? AlltoallDispatch::bytes_of(trip)
+                                                : HierarchicalDispatch::bytes_of(trip);
 }
 
 DispatchTraffic Dispatcher::traffic() const {
@@ -126,12 +106,7 @@ void Dispatcher::plan_with_replicas(std::span<const std::int32_t> topk_idx, Inde
   plan.replicas = plan_replicas(std::move(counts), *rebalance_, node_of_);
   const SourceCounts& of_experts = plan.replicas.placement.counts();
   const auto plan_way = [&](std::span<const std::int32_t> numbers, const SourceCounts& of_numbers) {
-    std::visit(
-        [&](auto& way) {
-          if constexpr (requires { way.plan(numbers, top_k, of_numbers, plan); })
-            way.plan(numbers, top_k, of_numbers, plan);
-        },
-        way_);
+    std::visit([&](auto& way) { way.plan(numbers, top_k, of_numbers, plan); }, way_);
   };
   if (!plan.replicas.moves()) return plan_way(topk_idx, of_experts);
   plan.replicas.served.translate(topk_idx, ep_->rank(), served_);
@@ -152,10 +127,12 @@ void Dispatcher::begin(const RoundTrip& trip) {
   // A plan of slices may have been a trial: those that rows travel by count, on the way to their experts, and
   // the first time.
   if (rebalance_ && trip.scalars_out && !trip.one_way) rebalance_counts_.add(trip.plan.replicas, ep_->rank());
+  sent_back_ = 0;
   std::visit([&](auto& way) { way.begin(trip); }, way_);
 }
 
 Stretch Dispatcher::near_ranks() const {
+  if (whole_) return {};
   return std::visit([](const auto& way) { return way.near_ranks(); }, way_);
 }
 
@@ -174,10 +151,20 @@ void Dispatcher::await(const RoundTrip& trip, Index chunk) {
 void Dispatcher::send_back(const RoundTrip& trip, Index chunk) {
   require(trip.results.rows() == trip.plan.rows(), "combine needs the plan's rows");
   check_scalars(trip.plan, trip.scalars_back);
+  ++sent_back_;
   std::visit([&](auto& way) { way.send_back(trip, chunk); }, way_);
 }
 
+void Dispatcher::await_all(const RoundTrip& trip) {
+  for (Index chunk = 0; chunk < chunks(); ++chunk) await(trip, chunk);
+}
+
+void Dispatcher::send_all_back(const RoundTrip& trip) {
+  for (Index chunk = 0; chunk < chunks(); ++chunk) send_back(trip, chunk);
+}
+
 void Dispatcher::finish(const RoundTrip& trip) {
+  require(trip.one_way || sent_back_ == chunks(), "a trip ends when every chunk was sent back");
   check_conserved(trip.plan, ep_->rank());
   if (!trip.one_way) row_bytes_ += bytes_for_others(trip.plan.received_per_rank, ep_->rank(), trip.sums.cols);
   std::visit([&](auto& way) { way.finish(trip); }, way_);

@@ -3,21 +3,6 @@
 #include "experts/near_rows.hpp"
 
 namespace moeloom {
-namespace {
-
-void await_all(PhaseClock& clock, Dispatcher& dispatcher, const RoundTrip& trip) {
-  clock.enter(Phase::kDispatch);
-  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) dispatcher.await(trip, chunk);
-  clock.enter(Phase::kExperts);
-}
-
-void send_all_back(PhaseClock& clock, Dispatcher& dispatcher, const RoundTrip& trip) {
-  clock.enter(Phase::kCombine);
-  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) dispatcher.send_back(trip, chunk);
-}
-
-}  // namespace
-
 void OwnExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) const {
   prepare_forward(pass);
   NearRows near(pass, dispatcher, trip);
@@ -68,17 +53,23 @@ void OwnExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const 
 }
 
 void PooledExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
-  await_all(pass.clock, dispatcher, trip);
+  pass.clock.enter(Phase::kDispatch);
+  dispatcher.await_all(trip);
+  pass.clock.enter(Phase::kExperts);
   pool_.forward(pass);
   if (trip.one_way) return;
-  send_all_back(pass.clock, dispatcher, trip);
+  pass.clock.enter(Phase::kCombine);
+  dispatcher.send_all_back(trip);
 }
 
 void PooledExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
                              Write gradients) {
-  await_all(pass.clock, dispatcher, trip);
+  pass.clock.enter(Phase::kDispatch);
+  dispatcher.await_all(trip);
+  pass.clock.enter(Phase::kExperts);
   pool_.backward(pass, trip.rows, gradients);
-  send_all_back(pass.clock, dispatcher, trip);
+  pass.clock.enter(Phase::kCombine);
+  dispatcher.send_all_back(trip);
 }
 
 ExpertRunner::Way ExpertRunner::make_way(const DispatcherSettings& dispatcher) {

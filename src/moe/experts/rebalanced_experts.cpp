@@ -144,9 +144,9 @@ void RebalancedExperts::send_weights(const ExpertPass& pass, const Share& share,
 
 void RebalancedExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
   pass.clock.enter(Phase::kDispatch);
-  dispatcher.await(trip, 0);
+  dispatcher.await_all(trip);
   Share share(pass, trip.plan, dispatcher.ep().rank());
-  Messages messages(dispatcher.ep());
+  Messages messages(dispatcher.ep(), Channel::kReplicas);
   send_weights(pass, share, messages);
   const Meanwhile travelling(Interlude::calling<&Messages::progress>(messages));
 
@@ -165,7 +165,7 @@ void RebalancedExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, 
   }
   pass.clock.enter(Phase::kCombine);
   messages.finish();
-  if (!trip.one_way) dispatcher.send_back(trip, 0);
+  if (!trip.one_way) dispatcher.send_all_back(trip);
 }
 
 /// Of replicas those that this rank sums, of own split experts all, in the order in which they travel.
@@ -290,7 +290,7 @@ void RebalancedExperts::add_up(const ExpertPass& pass, const Share& share, std::
 void RebalancedExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
                                  Write gradients) {
   pass.clock.enter(Phase::kDispatch);
-  dispatcher.await(trip, 0);
+  dispatcher.await_all(trip);
   Share share(pass, trip.plan, dispatcher.ep().rank());
   const ExpertShard& shard = pass.shard;
   const bool trains = shard.trains_gate_up() || shard.trains_down();
@@ -298,7 +298,7 @@ void RebalancedExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher,
   if (trains) of_replicas = list_branches(share, true), of_own = list_branches(share, false);
   for (Branch& branch : of_replicas) branch.sum += std::ssize(of_own);
   sums_.reshape_uninitialised(std::ssize(of_own) + std::ssize(of_replicas), sum_size(shard));
-  Messages messages(dispatcher.ep());
+  Messages messages(dispatcher.ep(), Channel::kReplicas);
   for (const Branch& branch : of_own)
     if (branch.sources.rank != share.rank)
       messages.receive(static_cast<int>(branch.sources.rank), sum_of(branch));
@@ -325,7 +325,7 @@ void RebalancedExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher,
   pass.clock.enter(Phase::kCombine);
   messages.finish();
   add_up(pass, share, of_own, gradients);
-  dispatcher.send_back(trip, 0);
+  dispatcher.send_all_back(trip);
 }
 
 /// Sources are taken from near to far in the tree, so that a replica computes at most log2(ep) branches, and

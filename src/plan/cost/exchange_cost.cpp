@@ -83,19 +83,6 @@ ExchangeVolume hierarchical_combine(const ExchangeCase& e) {
                          slots_bytes(e) + token_bytes(e));
 }
 
-ExchangeVolume allgather_dispatch(const ExchangeCase& e) {
-  ExchangeVolume volume = sent_to_all(e, token_bytes(e) * static_cast<double>(e.ep));
-  if (swaps_pieces(e)) {
-    const auto nodes = static_cast<double>(nodes_of(e));
-    const double stretch = token_bytes(e) * wire_share(e);
-    volume.node_bytes = stretch * nodes * static_cast<double>(e.ep_on_node - 1);
-    volume.network_bytes = stretch * (nodes - 1);
-    volume.network_messages = 1;
-  }
-  volume.copied_bytes = 2 * token_bytes(e) + 2 * slots_bytes(e);
-  return volume;
-}
-
 struct Directions {
   ExchangeVolume (*out)(const ExchangeCase&);
   ExchangeVolume (*back)(const ExchangeCase&);
@@ -104,8 +91,7 @@ const Directions& directions_of(DispatcherKind kind) {
   static constexpr std::array<Directions, kDispatcherKinds.size()> all = {
       {{alltoall_volume, alltoall_volume},
        {shared_volume, shared_volume},
-       {hierarchical_dispatch, hierarchical_combine},
-       {allgather_dispatch, alltoall_volume}}};
+       {hierarchical_dispatch, hierarchical_combine}}};
   return all[static_cast<std::size_t>(kind)];
 }
 
@@ -171,8 +157,6 @@ double planning_bytes(DispatcherKind kind, const ExchangeCase& e) {
     case DispatcherKind::kHierarchical:
       return even_counts + counts_bytes(e, 1) + counts_bytes(e, ceil_div(e.num_experts, e.ep)) +
              sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
-    case DispatcherKind::kAllgather:
-      return even_counts + counts_bytes(e, 1) + scalar_bytes(kind, e);
   }
   return 0;
 }

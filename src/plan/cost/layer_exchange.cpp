@@ -16,14 +16,13 @@ constexpr double kUnmeasuredMessageSeconds = 1e-6;
 
 /// MPI_Allgather of a few words, whichever algorithm Open MPI takes for them (recursive doubling, Bruck).
 Index rounds_of_cuts(const ExchangeCase& exchange, Index chunks) {
-  if (chunks == 0 || exchange.ep == exchange.ep_on_node) return 0;
+  if (chunks <= 1 || exchange.ep == exchange.ep_on_node) return 0;
   return std::bit_width(at(exchange.ep - 1));
 }
 
-/// Exchanges between nodes beside the counts, which take `rounds`: where rows begin and each copy lands; how
-/// many tokens come, and whose.
+/// Exchanges between nodes beside the counts, which take `rounds`: where rows begin and each copy lands.
 Index more_rounds(DispatcherKind kind, Index rounds) {
-  return kind == DispatcherKind::kHierarchical ? rounds + 1 : kind == DispatcherKind::kAllgather ? 2 : 0;
+  return kind == DispatcherKind::kHierarchical ? rounds + 1 : 0;
 }
 
 }  // namespace

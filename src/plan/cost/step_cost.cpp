@@ -187,7 +187,7 @@ void add_update(const Trained& trained, const Trained& embedding, const Job& job
 /// Where each rank's chunks end, given to every other; for those who write rows there, in rows too.
 double cut_bytes(const ExchangeCase& exchange, const Job& job) {
   const Index lists = job.exchange.dispatcher == DispatcherKind::kHierarchical ? 2 : 1;
-  return job.exchange.chunks == 0 ? 0 : kWord * real(lists * (job.exchange.chunks + 1) * (exchange.ep - 1));
+  return job.exchange.chunks <= 1 ? 0 : kWord * real(lists * (job.exchange.chunks + 1) * (exchange.ep - 1));
 }
 
 /// Words that every rank gives every other: losses, what routers chose (once before the backward of a router
@@ -293,10 +293,8 @@ double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& s
   const ExchangeVolume out = dispatch_volume(job.exchange.dispatcher, exchange),
                        back = combine_volume(job.exchange.dispatcher, exchange);
   const double rows = out.node_bytes + out.network_bytes + back.node_bytes + back.network_bytes;
-  // A routing weight goes out with each row and its gradient comes home; in chunks every row of alltoall has
-  // a number beside it, both ways.
-  const bool always = job.exchange.chunks > 0 && job.exchange.dispatcher == DispatcherKind::kAlltoall;
-  const double scalars = (always ? 4 : 2) * scalar_bytes(job.exchange.dispatcher, exchange);
+  // A routing weight goes out with each row, and its gradient comes home.
+  const double scalars = 2 * scalar_bytes(job.exchange.dispatcher, exchange);
   const double a_layer =
       2 * rows + scalars + planning_bytes(job.exchange.dispatcher, exchange) + cut_bytes(exchange, job);
   const Trained trained = trained_elements(specs);

@@ -74,9 +74,7 @@ std::optional<std::string> why_places_matter(const DispatcherWay& way, const Cas
 
 /// Why rows of a way cannot go to replicas, or not with the same bits; none: they can.
 std::optional<std::string> why_no_rebalance(const DispatcherWay& way, const Case& c) {
-  if (!way.rebalances) return "rebalance needs rows that go to one rank alone, and it sends them to all";
   if (c.pool()) return "rebalance moves rows to other ranks, and node pool = on runs them where they are";
-  if (c.in_chunks()) return "rebalance needs rows that travel whole, and overlap asks for chunks";
   return why_places_matter(way, c);
 }
 
@@ -87,9 +85,6 @@ std::optional<std::string> why_not(const DispatcherWay& way, const Case& c) {
     return "memory cannot be shared: " + c.facts.no_node_memory;
   if (c.pool() && !way.serves_pool)
     return "the node pool needs rows in the node's memory, and it keeps them in each rank's own";
-  if (c.in_chunks() && !way.in_chunks) return "overlap asks for chunks, and it moves rows whole";
-  if (c.in_chunks() && c.pool())
-    return "overlap asks for chunks, and the node pool runs experts when all rows are there";
   if (c.asked.rebalance) return why_no_rebalance(way, c);
   if (c.asked.replace_every > 0) return why_places_matter(way, c);
   return std::nullopt;
@@ -107,10 +102,7 @@ std::string way_out(const Case& c) {
   std::string kinds;
   for (const DispatcherWay& way : able(c)) kinds += std::string(name_of(way.kind)) + ", ";
   if (!kinds.empty()) return "dispatcher = " + kinds.substr(0, kinds.size() - 2) + " or auto";
-  if (c.asked.rebalance && (c.pool() || c.in_chunks()))
-    return std::string("rebalance = off, or ") + (c.pool() ? "node pool = off" : "overlap chunks = off");
-  if (c.pool() && c.in_chunks()) return "overlap chunks = off, or node pool = off";
-  return c.pool() ? "node pool = off" : "overlap chunks = off";
+  return c.asked.rebalance ? "rebalance = off, or node pool = off" : "node pool = off";
 }
 
 void require_somebody_to_share_with(const Case& c) {
@@ -198,12 +190,12 @@ std::vector<Option> options(const std::vector<DispatcherWay>& ways, const Case& 
     found.push_back({kind, chunks, exchange_seconds(c.facts, c.request, kind, chunks, c.expert_seconds)});
   };
   for (const DispatcherWay& way : ways) {
-    if (way.in_chunks && c.in_chunks()) {
+    if (c.in_chunks()) {
       add(way.kind, asked_chunks(c));
       continue;
     }
     add(way.kind, 0);
-    if (way.in_chunks && !c.asked.chunks && !c.asked.rebalance && !c.pool() && usual_chunks(way.kind, c) > 0)
+    if (!c.asked.chunks && !c.asked.rebalance && !c.pool() && usual_chunks(way.kind, c) > 0)
       add(way.kind, usual_chunks(way.kind, c));
   }
   return found;
@@ -229,18 +221,12 @@ std::pair<DispatcherKind, std::string> choose_on_node(const std::vector<Dispatch
   const std::string bytes = std::to_string(c.bytes_per_pair(WireDType::kFp32)) + " bytes a pair of ranks";
   if (c.pool())
     return {ways.front().kind, "the node pool needs rows in the node's memory, and " + c.on_nodes()};
-  if (c.in_chunks()) return {DispatcherKind::kAlltoall, "overlap asks for chunks, and " + c.on_nodes()};
   if (memory && c.bytes_per_pair(WireDType::kFp32) >= kLeastSharedBytes)
     return {ways.front().kind, c.ranks() + " share their node's memory, " + bytes};
   if (memory)
     return {DispatcherKind::kAlltoall,
             bytes + " are below " + std::to_string(kLeastSharedBytes) + ", where MPI is as fast"};
-  const std::string why = "memory cannot be shared: " + c.facts.no_node_memory;
-  const Index top_k = c.facts.model.num_experts_per_tok;
-  if (top_k <= c.ep()) return {DispatcherKind::kAlltoall, why};
-  return {DispatcherKind::kAllgather, why + "; a token has " + std::to_string(top_k) +
-                                          " experts and there are only " + std::to_string(c.ep()) +
-                                          " ranks to send it to"};
+  return {DispatcherKind::kAlltoall, "memory cannot be shared: " + c.facts.no_node_memory};
 }
 
 /// Why rows of the dispatcher travel in no chunks, or in those that were asked for.
@@ -257,7 +243,6 @@ std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
   if (c.facts.ep_nodes == 1)
     return c.ranks() + " share a node, where the processor that computes is the one that copies rows";
   if (c.pool()) return "node pool = on: experts run when all rows are there";
-  if (!way_of(kind).in_chunks) return "the " + std::string(name_of(kind)) + " dispatcher moves rows whole";
   const std::string sent =
       c.message_text(kind) + " beside products of " + milliseconds_text(c.expert_seconds);
   if (chunks > 0) return sent + ", sent in " + std::to_string(chunks) + " parts";

@@ -10,13 +10,11 @@ namespace {
 
 using Kind = DispatcherKind;
 
-//   kind, crosses nodes, needs node memory, in chunks, serves the pool, rebalances, rounds, sums before the
-//   wire
+//   kind, crosses nodes, needs node memory, serves the pool, rounds, sums before the wire
 constexpr std::array<DispatcherWay, kDispatcherKinds.size()> kWays = {{
-    {Kind::kShared, false, true, false, true, true, OnWire::kNowhere, false},
-    {Kind::kHierarchical, true, true, true, true, true, OnWire::kBetweenNodes, true},
-    {Kind::kAlltoall, true, false, true, false, true, OnWire::kBetweenRanks, false},
-    {Kind::kAllgather, true, false, false, false, false, OnWire::kBetweenRanks, false},
+    {Kind::kShared, false, true, true, OnWire::kNowhere, false},
+    {Kind::kHierarchical, true, true, true, OnWire::kBetweenNodes, true},
+    {Kind::kAlltoall, true, false, false, OnWire::kBetweenRanks, false},
 }};
 
 }  // namespace

@@ -13,10 +13,11 @@ namespace {
 
 TripShape trip_of(const MoeSpec& moe, const Job& job, LayerRows rows) {
   const Index ep = job.layout.mesh.ep;
+  const bool on_one = job.exchange.dispatcher == DispatcherKind::kShared;
   return {.kind = job.exchange.dispatcher,
           .chunks = job.exchange.chunks,
           .ranks = ep,
-          .nodes = ep / job.layout.ep_on_node(),
+          .nodes = on_one ? 1 : ep / job.layout.ep_on_node(),
           .experts = moe.router.num_experts,
           .tokens = job.tokens(),
           .top_k = moe.router.top_k,

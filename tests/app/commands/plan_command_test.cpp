@@ -195,7 +195,7 @@ TEST_F(PlanCommand, MemoryIsWithinTenPercentOfWhatARealJobTakes) {
                              shape + "--json " + path("plan.json"));
   ASSERT_EQ(plan.exit_code, 0) << plan.output;
   for (const auto& [ep, dispatcher] :
-       {std::pair<Index, std::string>(1, "alltoall"), {2, "alltoall"}, {2, "shared"}, {2, "allgather"}}) {
+       {std::pair<Index, std::string>(1, "alltoall"), {2, "alltoall"}, {2, "shared"}}) {
     const std::string mesh = " --ep " + std::to_string(ep) + " --dispatcher " + dispatcher + rest;
     // The program, MPI and what every run needs, as a job of next to nothing has them.
     const Outcome small = shell(force + train(2, mesh + "--global-batch 2 --run " + path("small")));

@@ -66,9 +66,7 @@ TEST_F(RebalanceCommand, AResumedRunKeepsIt) {
 TEST_F(RebalanceCommand, WhereItCannotRunItIsRefusedWithTheReason) {
   const std::vector<std::pair<std::string, const char*>> cases = {
       {train(2, "--ep 1 --rebalance"), "has no rank to move rows to: ep = 1"},
-      {train(2, "--ep 2 --rebalance --overlap 2"), "choose --rebalance off, or --overlap off"},
       {train(2, "--ep 2 --rebalance --node-pool"), "choose --rebalance off, or --node-pool off"},
-      {train(2, "--ep 2 --rebalance --dispatcher allgather"), "it sends them to all"},
       {train(1, "--experts 0 --dense-inter 16 --rebalance"), "this model has no experts"}};
   for (const auto& [command, said] : cases) {
     const Outcome refused = shell(command);

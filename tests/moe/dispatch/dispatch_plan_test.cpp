@@ -186,14 +186,13 @@ TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
 
 TEST(DispatchPlan, AWaysOwnPartIsKeptForTheSameWayAndRefusedToAnother) {
   DispatchPlan plan;
-  SharedPlan& shared = make_own<SharedPlan>(plan);
-  shared.landings.resize(5);
-  const Landing* const first = shared.landings.data();
-  EXPECT_EQ(make_own<SharedPlan>(plan).landings.data(), first);
-  EXPECT_EQ(own_of<SharedPlan>(plan, "shared").landings.size(), 5u);
-  EXPECT_THROW(own_of<AllgatherPlan>(plan, "allgather"), ShapeError);
+  HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
+  own.landings.resize(5);
+  const Landing* const first = own.landings.data();
+  EXPECT_EQ(make_own<HierarchicalPlan>(plan).landings.data(), first);
+  EXPECT_EQ(own_of<HierarchicalPlan>(plan, "hierarchical").landings.size(), 5u);
   make_own<std::monostate>(plan);
-  EXPECT_THROW(own_of<SharedPlan>(plan, "shared"), ShapeError);
+  EXPECT_THROW(own_of<HierarchicalPlan>(plan, "hierarchical"), ShapeError);
 }
 
 TEST(DispatchPlan, RefusesAnExpertThatDoesNotExist) {

@@ -24,9 +24,9 @@ struct Way {
   Index chunks = 0;
 };
 constexpr Way kWays[] = {{DispatcherKind::kAlltoall},           {DispatcherKind::kShared},
-                         {DispatcherKind::kHierarchical, 1},    {DispatcherKind::kHierarchical, 2},
-                         {DispatcherKind::kHierarchical, 3},    {DispatcherKind::kHierarchical, 4},
-                         {DispatcherKind::kAllgather},          {DispatcherKind::kAlltoall, 2, 1},
+                         {DispatcherKind::kShared, 0, 3},       {DispatcherKind::kHierarchical, 1},
+                         {DispatcherKind::kHierarchical, 2},    {DispatcherKind::kHierarchical, 3},
+                         {DispatcherKind::kHierarchical, 4},    {DispatcherKind::kAlltoall, 2, 1},
                          {DispatcherKind::kAlltoall, 2, 3},     {DispatcherKind::kAlltoall, 2, 16},
                          {DispatcherKind::kHierarchical, 1, 3}, {DispatcherKind::kHierarchical, 2, 1},
                          {DispatcherKind::kHierarchical, 2, 4}, {DispatcherKind::kHierarchical, 3, 2},

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
-#include "moeloom/moe/dispatch/row_buffer.hpp"
+#include "moeloom/moe/dispatch/round_trip.hpp"
 
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
@@ -18,10 +17,14 @@ void expect_refusal_of_a_foreign_plan(Dispatch& dispatch, Index experts) {
   DispatchPlan plan;
   plan_sending(random_choices(kTokens, kTopK, experts, 1), kTopK, experts, 1, plan);
   plan_receiving(plan.tokens_per_expert, plan);
-  RowBuffer rows;
-  EXPECT_THROW(dispatch.dispatch(plan, Matrix(kTokens, kHidden), rows, std::nullopt), ShapeError);
-  dispatch.prepare(rows, plan.rows(), kHidden);
-  EXPECT_THROW(dispatch.combine(plan, rows, Matrix(kTokens, kHidden), Write::kReplace, std::nullopt),
+  RowBuffer rows, results;
+  Matrix tokens(kTokens, kHidden);
+  EXPECT_THROW(dispatch.begin({.plan = plan,
+                               .tokens = tokens,
+                               .rows = rows,
+                               .scalars_out = std::nullopt,
+                               .results = results,
+                               .sums = tokens}),
                ShapeError);
 }
 

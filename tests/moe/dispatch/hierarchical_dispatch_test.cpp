@@ -7,6 +7,7 @@
 #include <set>
 
 #include "dispatch/foreign_plan.hpp"
+#include "dispatch/trips.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ constexpr Index kFloatBytes = sizeof(float);
 
 std::shared_ptr<NodeMemory> memory_of(const Communicator& ep, const NodeMap& nodes) {
   return std::make_shared<NodeMemory>(ep.split(static_cast<int>(nodes.node_of[at(ep.rank())]), ep.rank()),
-                                      NodeRows::mailbox_bytes());
+                                      HierarchicalDispatch::mailbox_bytes(kExperts));
 }
 
 Index node_of_expert(const NodeMap& nodes, int ranks, Index expert) {
@@ -54,7 +55,7 @@ TEST(HierarchicalDispatch, SendsATokenOnceToEachNodeAndFastSumsComeBackAsOne) {
   for (const Index pretended : {1, 2, 3, 4}) {
     const NodeMap nodes = find_nodes(ep, pretended);
     HierarchicalDispatch dispatch(
-        ep, kExperts, {.nodes = nodes, .memory = memory_of(ep, nodes), .combine = CombineMode::kFast});
+        ep, kExperts, 1, {.nodes = nodes, .memory = memory_of(ep, nodes), .combine = CombineMode::kFast});
     const auto chosen =
         testing::random_choices(kTokens, kTopK, kExperts, static_cast<std::uint64_t>(ep.rank()));
     const Crossing crossing = crossing_of(chosen, nodes, ep);
@@ -62,16 +63,25 @@ TEST(HierarchicalDispatch, SendsATokenOnceToEachNodeAndFastSumsComeBackAsOne) {
     dispatch.plan(chosen, kTopK, plan);
     const std::int64_t planned = dispatch.network_bytes();
     EXPECT_EQ(planned, crossing.copies * static_cast<Index>(sizeof(CrossingCopy)));
-    RowBuffer rows;
-    dispatch.dispatch(plan, Matrix(kTokens, kHidden), rows, std::nullopt);
+    RowBuffer rows, results;
+    const Matrix tokens(kTokens, kHidden);
+    Matrix sums(kTokens, kHidden);
+    const RoundTrip trip{.plan = plan,
+                         .tokens = tokens,
+                         .rows = rows,
+                         .scalars_out = std::nullopt,
+                         .results = results,
+                         .sums = sums};
+    dispatch.begin(trip);
+    dispatch.await(trip, 0);
     const std::int64_t out = dispatch.network_bytes() - planned;
     EXPECT_EQ(out, crossing.tokens * kHidden * kFloatBytes);
 
-    const std::int64_t before = dispatch.network_bytes();
-    Matrix sums(kTokens, kHidden);
-    dispatch.combine(plan, rows, sums, Write::kReplace, std::nullopt);
+    testing::return_chunk(trip, 0);
+    dispatch.send_back(trip, 0);
+    dispatch.finish(trip);
     // What goes back is counted by who sends it: over all ranks it is what went out.
-    std::vector<std::int64_t> bytes = {dispatch.network_bytes() - before, out};
+    std::vector<std::int64_t> bytes = {dispatch.network_bytes() - planned - out, out};
     ep.all_sum(bytes);
     EXPECT_EQ(bytes[0], bytes[1]);
   }
@@ -81,18 +91,18 @@ TEST(HierarchicalDispatch, NeedsTheNodesOfItsRanksAndTheMemoryOfItsOwn) {
   const Communicator ep = Communicator::world();
   const NodeMap one = find_nodes(ep, 1), each = find_nodes(ep, ep.size());
   const auto memory = memory_of(ep, one);
-  EXPECT_NO_THROW(HierarchicalDispatch(ep, kExperts, {.nodes = one, .memory = memory}));
-  EXPECT_THROW(HierarchicalDispatch(ep, kExperts, {.memory = memory}), ShapeError);
-  EXPECT_THROW(HierarchicalDispatch(ep, kExperts, {.nodes = one}), ShapeError);
+  EXPECT_NO_THROW(HierarchicalDispatch(ep, kExperts, 1, {.nodes = one, .memory = memory}));
+  EXPECT_THROW(HierarchicalDispatch(ep, kExperts, 1, {.memory = memory}), ShapeError);
+  EXPECT_THROW(HierarchicalDispatch(ep, kExperts, 1, {.nodes = one}), ShapeError);
   if (ep.size() > 1) {
-    EXPECT_THROW(HierarchicalDispatch(ep, kExperts, {.nodes = each, .memory = memory}), ShapeError);
+    EXPECT_THROW(HierarchicalDispatch(ep, kExperts, 1, {.nodes = each, .memory = memory}), ShapeError);
   }
 }
 
 TEST(HierarchicalDispatch, RefusesAPlanThatDoesNotSayWhatCrosses) {
   const Communicator alone = Communicator::self();
   const NodeMap nodes = find_nodes(alone);
-  HierarchicalDispatch dispatch(alone, kExperts, {.nodes = nodes, .memory = memory_of(alone, nodes)});
+  HierarchicalDispatch dispatch(alone, kExperts, 1, {.nodes = nodes, .memory = memory_of(alone, nodes)});
   testing::expect_refusal_of_a_foreign_plan(dispatch, kExperts);
 }
 

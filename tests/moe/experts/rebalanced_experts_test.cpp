@@ -157,11 +157,12 @@ TEST(RebalancedExperts, AreAnyRanksOwnWhereNothingPays) {
   EXPECT_EQ(counts.decided(verdict), world.rank() == 0 ? 1 : 0);
 }
 
-TEST(RebalancedExperts, AreRefusedWhereRowsTravelInAnotherWay) {
+TEST(RebalancedExperts, AreRefusedBesideANodePool) {
   const Communicator alone = Communicator::self();
-  EXPECT_THROW(Dispatcher(alone, 4, {.kind = DispatcherKind::kAllgather, .rebalance = kFreeWeights}),
-               ShapeError);
-  EXPECT_THROW(Dispatcher(alone, 4, {.chunks = 2, .rebalance = kFreeWeights}), ShapeError);
+  DispatcherSettings settings = open_dispatcher(DispatcherKind::kShared, alone, 4);
+  settings.node_pool = true;
+  settings.rebalance = kFreeWeights;
+  EXPECT_THROW(Dispatcher(alone, 4, settings), ShapeError);
 }
 
 }  // namespace

@@ -94,18 +94,16 @@ bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& req
   if (in_memory && !facts.no_node_memory.empty()) return false;
   if (kind == DispatcherKind::kShared && facts.ep_nodes > 1) return false;
   if (is_on(request.exchange.node_pool) && !in_memory) return false;
-  const bool chunks = request.exchange.chunks.value_or(0) > 0 && facts.job.layout.mesh.ep > 1;
   const bool rounds_by_node =
       request.exchange.wire == WireDType::kBf16 || request.exchange.combine == CombineMode::kFast;
   if (request.exchange.rebalance &&
-      (kind == DispatcherKind::kAllgather || is_on(request.exchange.node_pool) || chunks ||
+      (is_on(request.exchange.node_pool) ||
        (kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 && rounds_by_node)))
     return false;
   if (request.exchange.replace_every > 0 && kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 &&
       rounds_by_node)
     return false;
-  if (chunks && is_on(request.exchange.node_pool)) return false;
-  return !chunks || kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical;
+  return true;
 }
 
 bool wire_is_used(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {
@@ -155,8 +153,7 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
               facts.job.layout.mesh.ep == 1 ? 0 : std::min(*request.exchange.chunks, most));
   }
   if (decided.job.exchange.chunks > 0) {
-    EXPECT_TRUE(kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical);
-    EXPECT_FALSE(is_on(request.exchange.node_pool)) << "the pool waits for all rows";
+    EXPECT_TRUE(request.exchange.chunks || !is_on(request.exchange.node_pool)) << "it waits for all rows";
     EXPECT_TRUE(request.exchange.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
   }
   for (const std::string& reason :
@@ -190,7 +187,7 @@ TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
                   expect_right(facts, request);
                   ++cases;
                 }
-  EXPECT_EQ(cases, 4 * 2 * 5 * 4 * 2 * 2 * 2 * 4);
+  EXPECT_EQ(cases, 4 * 2 * 4 * 4 * 2 * 2 * 2 * 4);
 }
 
 TEST(Decide, RebalancingCountsTheReplicasThatLayersMayKeep) {
@@ -232,18 +229,12 @@ TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRo
   dense.model.num_experts = dense.model.num_experts_per_tok = 0;
   EXPECT_EQ(refusal(dense, request),
             "rebalance = on has nothing to move: this model has no experts; choose rebalance = off");
-  RunRequest chunks = request, pool = request, gathered = request, fast = request;
-  chunks.exchange.chunks = 2;
+  RunRequest pool = request, fast = request;
   pool.exchange.node_pool = true;
-  gathered.exchange.dispatcher = DispatcherKind::kAllgather;
   fast.exchange.dispatcher = DispatcherKind::kHierarchical;
   fast.exchange.combine = CombineMode::kFast;
-  const std::string in_chunks = refusal(facts_with(4, 2), chunks), pooled = refusal(facts_with(4, 1), pool);
-  EXPECT_TRUE(in_chunks.ends_with("choose rebalance = off, or overlap chunks = off")) << in_chunks;
+  const std::string pooled = refusal(facts_with(4, 1), pool);
   EXPECT_TRUE(pooled.ends_with("choose rebalance = off, or node pool = off")) << pooled;
-  EXPECT_EQ(refusal(facts_with(4, 1), gathered),
-            "dispatcher = allgather cannot run: rebalance needs rows that go to one rank alone, and it sends "
-            "them to all; choose dispatcher = shared, hierarchical, alltoall or auto");
   EXPECT_EQ(refusal(facts_with(4, 2), fast),
             "dispatcher = hierarchical cannot run: rebalance keeps every bit, and combine = fast sums by the "
             "node that computes; choose dispatcher = alltoall or auto");
@@ -278,7 +269,7 @@ TEST(Decide, ReplacingSaysByWhatItDecidesAndIsRefusedWhereNothingCanMove) {
   EXPECT_EQ(
       refusal(facts_with(4, 2), fast),
       "dispatcher = hierarchical cannot run: replace every keeps every bit, and combine = fast sums by the "
-      "node that computes; choose dispatcher = alltoall, allgather or auto");
+      "node that computes; choose dispatcher = alltoall or auto");
 }
 
 TEST(Decide, InsideANodeSizesChooseTheDispatcher) {
@@ -302,11 +293,6 @@ TEST(Decide, InsideANodeSizesChooseTheDispatcher) {
        "4096 bytes"},
       {"containers", with([](RunFacts& f) { f.no_node_memory = "denied"; }), DispatcherKind::kAlltoall,
        "memory cannot be shared: denied"},
-      {"containers, and more experts than ranks", with([](RunFacts& f) {
-         f.no_node_memory = "denied";
-         f.model.num_experts_per_tok = 5;
-       }),
-       DispatcherKind::kAllgather, "a token has 5 experts and there are only 4 ranks to send it to"},
       {"nobody", facts_with(1, 1), DispatcherKind::kAlltoall, "ep = 1: rows stay on their rank"}};
   for (const Case& c : cases) {
     const RunDecision decided = decide(c.facts, {});
@@ -392,18 +378,11 @@ TEST(Decide, ChunksAreLargeEnoughForTheirMessagesAndTheirProducts) {
 }
 
 TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
-  RunRequest shared, pool, chunks, both;
+  RunRequest shared, pool;
   shared.exchange.dispatcher = DispatcherKind::kShared;
   pool.exchange.node_pool = true;
-  chunks.exchange.dispatcher = DispatcherKind::kAllgather;
-  chunks.exchange.chunks = 3;
-  both.exchange.node_pool = true;
-  both.exchange.chunks = 2;
   EXPECT_EQ(refusal(facts_with(4, 2), shared),
             "dispatcher = shared cannot run: the 4 ranks of ep lie on 2 nodes, which share no memory; choose "
-            "dispatcher = hierarchical, alltoall, allgather or auto");
-  EXPECT_EQ(refusal(facts_with(4, 1), chunks),
-            "dispatcher = allgather cannot run: overlap asks for chunks, and it moves rows whole; choose "
             "dispatcher = hierarchical, alltoall or auto");
   EXPECT_EQ(
       refusal(facts_with(1, 1), pool),
@@ -412,13 +391,6 @@ TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
       refusal(facts_with(2, 2), pool),
       "node pool = on has nobody to share experts with: the 2 ranks of ep lie on as many nodes; start more "
       "ranks a node, or choose node pool = off");
-  const std::string none = refusal(facts_with(4, 1), both);
-  EXPECT_TRUE(none.starts_with("no dispatcher can run (shared: overlap asks for chunks")) << none;
-  EXPECT_NE(none.find("hierarchical: overlap asks for chunks, and the node pool runs experts when all rows "
-                      "are there"),
-            std::string::npos)
-      << none;
-  EXPECT_TRUE(none.ends_with("choose overlap chunks = off, or node pool = off")) << none;
   RunFacts containers = facts_with(4, 1);
   containers.no_node_memory = "denied";
   EXPECT_TRUE(refusal(containers, pool).ends_with("choose node pool = off")) << refusal(containers, pool);

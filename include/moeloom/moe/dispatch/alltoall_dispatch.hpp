@@ -1,59 +1,85 @@
-// Rows by MPI_Alltoallv: permuted into the order of ranks, sent, and regrouped by local expert.
+// Rows from rank to rank, chunk after chunk (chunk_plan.hpp): permuted into the order of ranks, sent, and
+// regrouped by local expert.
 //
-// It runs wherever MPI does; with one ep rank nothing travels and dispatch is a gather. With bf16 on the wire
+//   begin       all receives; rows leave, the first chunk's first
+//   await(c)    the rows of a chunk have arrived, and land
+//               ... the caller computes, and calls progress() now and then ...
+//   send_back(c)  what became of them leaves
+//   finish      everything is back, and is summed
+//
+// A message is a chunk's rows for one rank; the numbers beside them, where there are some, are another. Rows
+// go home from where they arrived. MPI moves messages inside its calls alone, so who computes must ask for
+// it. Where nothing is to be computed meanwhile, all ranks exchange all rows at once, in begin and in finish
+// (Communicator::all_to_all_rows()).
+// It runs wherever MPI does; with one rank nothing travels, and dispatch is a gather. With bf16 on the wire
 // rows that stay on their rank are rounded with the others, so that it does not matter which they are.
 #pragma once
 
-#include "moeloom/comm/communicator.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
-#include "moeloom/moe/dispatch/dispatch_traffic.hpp"
-#include "moeloom/moe/dispatch/row_buffer.hpp"
+#include "moeloom/base/interlude.hpp"
+#include "moeloom/comm/messages.hpp"
+#include "moeloom/moe/dispatch/round_trip.hpp"
 #include "moeloom/moe/dispatch/wire.hpp"
 
 namespace moeloom {
 
-/// The plan of every way whose rows arrive before they land; plan.own is left alone. Collective over ep.
-void plan_arrivals(const Communicator& ep, Index num_experts, std::span<const std::int32_t> topk_idx,
-                   Index top_k, DispatchPlan& plan);
-
-/// The functions that WholeTrip asks for, whose header says what they do.
+/// The functions of Dispatcher, whose header says what they do.
 class AlltoallDispatch {
  public:
-  /// nodes: of the ranks of ep, to count what crosses; without any, all are on one.
-  AlltoallDispatch(const Communicator& ep, Index num_experts, NodeMap nodes = {},
+  /// chunks: 0, rows travel whole, or more; the same on all ranks. nodes: of the ranks of ep, to count what
+  /// crosses; without any, all are on one.
+  AlltoallDispatch(const Communicator& ep, Index num_experts, Index chunks, NodeMap nodes = {},
                    WireDType wire = WireDType::kFp32);
 
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
   /// The same, where all ranks know the counts of all [ep, experts].
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
             DispatchPlan& plan);
-  void prepare(RowBuffer& rows, Index count, Index cols) const { rows.reshape_uninitialised(count, cols); }
-  void dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
-                std::optional<ScalarsOut> scalars);
-  void combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
-               std::optional<ScalarsBack> scalars);
-
-  /// The numbers alone.
-  void send_scalars(const DispatchPlan& plan, ScalarsOut scalars);
+  Index chunks() const { return chunks_; }
+  void begin(const RoundTrip& trip);
+  Stretch near_ranks() const { return {}; }
+  void await_near(const RoundTrip& /*trip*/) {}
+  bool arrived(Index chunk);
+  void await(const RoundTrip& trip, Index chunk);
+  void send_back(const RoundTrip& trip, Index chunk);
+  void finish(const RoundTrip& trip);
+  /// For as long as the dispatcher lives.
+  Interlude progress() const;
   std::int64_t network_bytes() const { return network_bytes_; }
   static double bytes_of(const TripShape& trip) {
-    return rows_bytes(trip.slots(), {trip.cols}) + rows_bytes(trip.rows.at_once, {trip.cols});
+    const double leaving = rows_bytes(trip.slots(), {trip.cols});
+    return (trip.chunks > 0 ? 2 : 1) * leaving + rows_bytes(trip.rows.at_once, {trip.cols});
   }
 
  private:
-  void count(std::span<const Index> rows_per_rank, Index cols, bool with_scalars);
-  void sum_returned(const DispatchPlan& plan, Index cols, MatrixView tokens, Write mode);
-  void return_scalars(const DispatchPlan& plan, ScalarsBack scalars);
+  /// Rows as they travel, and numbers beside them.
+  struct Travelling {
+    Matrix rows, numbers;
+    void reshape_uninitialised(Index count, Index width, bool with_numbers);
+  };
+  void cut(DispatchPlan& plan) const;
+  void gather(const RoundTrip& trip) const;
+  void receive_all(const RoundTrip& trip);
+  void pack(const RoundTrip& trip, Stretch places);
+  void send(Index to, Travelling& from, Stretch places, bool numbers);
+  void exchange(const Travelling& from, std::span<const Index> sent_per_rank, Travelling& to,
+                std::span<const Index> received_per_rank, bool numbers);
+  /// [P, D] by place of leaving.
+  ConstMatrixView returned(const RoundTrip& trip);
+  template <typename Visit>
+  void for_each_peer(Visit visit) const;
 
   const Communicator* ep_;
   Index num_experts_;
+  Index chunks_;
+  bool whole_;
   NodeMap nodes_;
   WireDType wire_;
-  Matrix leaving_;                             // rows in the order in which they leave, as they travel
-  Matrix arriving_;                            // rows in the order in which they arrive, likewise
-  Matrix returned_;                            // rows that came back as bf16
-  Matrix leaving_scalars_, arriving_scalars_;  // the numbers beside them
+  // Out in the order in which they leave, as they arrive and again to go home, and home.
+  Travelling leaving_, arriving_, returning_;
+  Index letters_ = 0;  // of other ranks, a chunk
+  Matrix widened_;     // rows that came home as bf16
   std::int64_t network_bytes_ = 0;
+  std::unique_ptr<Messages> messages_;  // ends before the rows that it reads and writes
 };
 
 }  // namespace moeloom

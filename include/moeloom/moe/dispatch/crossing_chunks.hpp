@@ -25,8 +25,10 @@ struct CrossingRows {
 /// chunks = 0: rows cross whole.
 struct CrossingChunks {
   Index chunks = 0;
-  CrossingRows leaving, returning;   // tokens of this rank, and what comes back of them; by out routes
-  CrossingRows arriving, answering;  // tokens that it hands out, and what it sends back; by in routes
+  CrossingRows leaving = {},
+               returning = {};  // tokens of this rank, and what comes back of them; by out routes
+  CrossingRows arriving = {},
+               answering = {};  // tokens that it hands out, and what it sends back; by in routes
 };
 
 /// The chunk of a copy of a route.

@@ -32,22 +32,11 @@ struct Landing {
   bool exists() const { return rank >= 0; }
 };
 
-/// SharedDispatch's own part.
-struct SharedPlan {
-  std::vector<Landing> landings;  // [N]: where each slot's row lands
-};
-
 /// HierarchicalDispatch's own part.
 struct HierarchicalPlan {
   std::vector<Landing> landings;  // [N]
-  CrossingPlan crossing;          // between nodes
-  CrossingChunks chunks;          // of it, where rows travel in chunks
-};
-
-/// AllgatherDispatch's own part.
-struct AllgatherPlan {
-  std::vector<Index> tokens_per_rank;  // [ep]
-  std::vector<Index> gathered_order;   // [R]: token among those of all ranks that lands at each row
+  CrossingPlan crossing;          // between nodes, where there are several
+  CrossingChunks chunks;          // of it
 };
 
 /// What the sides of a layer's exchange know, whatever the way; `own` is what one way alone needs.
@@ -68,7 +57,7 @@ struct DispatchPlan {
   // Where experts have replicas, rows_per_source is of the numbers that this rank serves: its own experts,
   // then its replicas.
   ReplicaPlan replicas;
-  std::variant<std::monostate, SharedPlan, HierarchicalPlan, AllgatherPlan> own;
+  std::variant<std::monostate, HierarchicalPlan> own;
 
   static double bytes_of(const TripShape& trip) {
     const double of_places = trip.kind == DispatcherKind::kShared ? array_bytes(trip.slots(), sizeof(Landing))

@@ -7,14 +7,9 @@
 #pragma once
 
 #include "moeloom/job/dispatcher_kind.hpp"
-#include "moeloom/moe/dispatch/allgather_dispatch.hpp"
 #include "moeloom/moe/dispatch/alltoall_dispatch.hpp"
 #include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
-#include "moeloom/moe/dispatch/overlapped_dispatch.hpp"
-#include "moeloom/moe/dispatch/overlapped_hierarchical.hpp"
-#include "moeloom/moe/dispatch/shared_dispatch.hpp"
-#include "moeloom/moe/dispatch/whole_trip.hpp"
 #include "moeloom/moe/rebalance/rebalance_counts.hpp"
 
 #include <variant>
@@ -35,12 +30,10 @@ struct DispatcherSettings {
   NodeMap nodes = {};                            // of the ranks of ep; kHierarchical needs them
   WireSettings wire = {};
   bool node_pool = false;  // the experts lie in `memory` too, and its ranks run each other's tasks
-  // Of kAlltoall and kHierarchical, without a node pool: rows travel in so many while experts compute; 0:
-  // whole, before.
-  Index chunks = 0;
-  // Experts get replicas where counts and these say that it pays: of kAlltoall without chunks, kShared and
-  // kHierarchical, without a node pool. The bits stay where rows are summed and rounded at one place alone:
-  // not with CombineMode::kFast, nor with bf16 rows of kHierarchical.
+  Index chunks = 0;        // rows travel in so many while experts compute; 0: as one, before
+  // Experts get replicas where counts and these say that it pays, without a node pool. The bits stay where
+  // rows are summed and rounded at one place alone: not with CombineMode::kFast, nor with bf16 rows of
+  // kHierarchical.
   std::optional<RebalanceRates> rebalance = {};
 
   /// Where the weights and gradients of the experts must lie; null: anywhere.
@@ -53,12 +46,12 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
                                    const WireSettings& wire = {});
 
 /// plan() and a trip are collective over ep: all ranks take part, also with no token. A trip is begin, then
-/// of each chunk in order await and send_back, then finish; between them the caller computes. Ways that move
-/// rows whole do so in one chunk.
+/// of each chunk in order await and send_back, then finish; between them the caller computes. Rows that
+/// travel whole are one chunk.
 class Dispatcher {
  public:
   /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kShared and kHierarchical
-  /// without what they need, and for chunks of kinds that have none.
+  /// without what they need, and for replicas beside a node pool.
   Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
 
   DispatcherKind kind() const { return kind_; }
@@ -86,7 +79,11 @@ class Dispatcher {
   void await(const RoundTrip& trip, Index chunk);
   /// trip.results of those experts leave; they may not be written any more before the next plan() or begin().
   void send_back(const RoundTrip& trip, Index chunk);
-  /// trip.sums are there; of a one-way trip, which no chunk is sent back of, its rows.
+  /// The same of all chunks.
+  void await_all(const RoundTrip& trip);
+  void send_all_back(const RoundTrip& trip);
+  /// trip.sums are there; of a one-way trip, which no chunk is sent back of, its rows. Throws ShapeError
+  /// where a chunk was not sent back: others would wait for it.
   void finish(const RoundTrip& trip);
   /// To be done now and then by the thread that calls the others, so that rows travel while it computes.
   Interlude progress() const;
@@ -94,21 +91,21 @@ class Dispatcher {
   static double bytes_of(const TripShape& trip);
 
  private:
-  using Way =
-      std::variant<WholeTrip<AlltoallDispatch>, WholeTrip<SharedDispatch>, WholeTrip<HierarchicalDispatch>,
-                   WholeTrip<AllgatherDispatch>, OverlappedDispatch, OverlappedHierarchical>;
+  using Way = std::variant<AlltoallDispatch, HierarchicalDispatch>;
   void plan_with_replicas(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
   static Way make_way(const Communicator& ep, Index num_experts, const DispatcherSettings& settings);
 
   const Communicator* ep_;
   DispatcherKind kind_;
   Index num_experts_;
+  bool whole_;
   std::optional<RebalanceRates> rebalance_;
   std::vector<Index> node_of_;        // [ep]; empty: one node
   std::vector<std::int32_t> served_;  // [N], choices as served numbers
   RebalanceCounts rebalance_counts_;
   Way way_;
   std::int64_t row_bytes_ = 0;
+  Index sent_back_ = 0;  // chunks, of the trip under way
 };
 
 }  // namespace moeloom

@@ -53,9 +53,6 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 ///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
 ///   hierarchical  X T B out, Y T B back over the network in N-1 messages at once, written to leave and read
 ///                 on arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
-///   allgather     T B out in R-1 rounds of a ring, T B of it written to leave, and K T rows picked
-///                 out of R T; back as alltoall. By swaps T B (N-1) cross, and a rank gives what it has of
-///                 each node, T B N, to the n-1 others of its own
 /// By swaps all messages between nodes are under way together.
 ExchangeVolume dispatch_volume(DispatcherKind kind, const ExchangeCase& exchange);
 ExchangeVolume combine_volume(DispatcherKind kind, const ExchangeCase& exchange);
@@ -65,7 +62,6 @@ ExchangeVolume combine_volume(DispatcherKind kind, const ExchangeCase& exchange)
 ///   shared        nothing: counts lie in the node's memory
 ///   hierarchical  as alltoall, and a count of copies to each; where rows begin, 8 ceil(E/R) to each; where
 ///                 each copy lands, 8 K T (N-1)/N
-///   allgather     as alltoall; a count of tokens to each; the token of each slot, 4 K T (R-1)/R
 double planning_bytes(DispatcherKind kind, const ExchangeCase& exchange);
 /// A number beside each row of a slot, either way: 4 K T (R-1)/R, of hierarchical 4 K T (N-1)/N, of shared
 /// nothing.

@@ -41,8 +41,7 @@ double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeco
 /// rounds between nodes as Open MPI's MPI_Alltoall makes for few bytes: one, because all are posted at once,
 /// and from 16 ranks on ceil(log2 ep) (Bruck et al. 1997; coll/tuned,
 /// ompi_coll_tuned_alltoall_intra_dec_fixed). In chunks: ceil(log2 ep) rounds more, for where experts are
-/// cut. hierarchical: as many as for the counts for where rows begin, and one for where copies land;
-/// allgather: two more, for how many tokens come and whose.
+/// cut. hierarchical: as many as for the counts for where rows begin, and one for where copies land.
 double plan_seconds_of_layer(const ModelConfig& config, const Job& job, const MachineRates& machine,
                              const ExchangeRates& rates);
 

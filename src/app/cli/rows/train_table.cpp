@@ -227,6 +227,8 @@ OptionTable train_table(TrainOptions& options) {
   table.gone("router-bias-rule", "sign",
              "--router-bias-rate moves biases by the sign alone, so losses are others");
   table.gone("router-jitter", "0", "routers see each number as it is, so losses are others");
+  table.gone_value("dispatcher", "allgather",
+                   "rows travel as auto chooses; that changes no number but what bf16 rows round");
   table.gone("progress-thread", "auto", "each rank moves messages between its tasks; that changes no number");
   return table;
 }

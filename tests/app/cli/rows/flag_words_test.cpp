@@ -15,7 +15,7 @@ TEST(FlagWords, StandForFieldsWithValuesAndBesideFieldsWithout) {
   const Case cases[] = {
       {"", ""},
       {"dispatcher = alltoall", "--dispatcher alltoall"},
-      {"choose overlap chunks = off, or node pool = off", "choose --overlap off, or --node-pool off"},
+      {"choose rebalance = off, or node pool = off", "choose --rebalance off, or --node-pool off"},
       {"over gmm budget = 24 MiB)", "over --gmm-budget 24 MiB)"},
       {"fused ops = off", "MOELOOM_FUSED_OPS=off"},
       {"fused ops are off", "fused ops (MOELOOM_FUSED_OPS) are off"},

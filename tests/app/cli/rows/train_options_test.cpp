@@ -268,6 +268,9 @@ TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
     EXPECT_TRUE(complaints({"--config", (folder / "train.conf").string()}).empty());
   }
   EXPECT_TRUE(gone("decay-all = no").empty());
+  EXPECT_TRUE(gone("dispatcher = shared").empty());
+  ASSERT_EQ(gone("dispatcher = allgather").size(), 1U) << "a word that is gone";
+  EXPECT_EQ(complaints({"--config", (folder / "train.conf").string()}).size(), 1U);
   EXPECT_TRUE(gone("router-jitter = 0.0").empty());
 }
 

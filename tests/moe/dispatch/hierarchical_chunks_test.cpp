@@ -1,8 +1,7 @@
 // A layer whose rows travel by `hierarchical` in chunks. That rows are the right ones: dispatcher_routings.
-#include "moeloom/moe/dispatch/overlapped_hierarchical.hpp"
-
 #include "moeloom/base/errors.hpp"
 #include "moeloom/moe/dispatch/dispatcher.hpp"
+#include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
 
 #include <chrono>
 
@@ -46,7 +45,7 @@ std::unique_ptr<Block> run(const Communicator& ep, const LayerCase& c, const Dis
   return block;
 }
 
-TEST(OverlappedHierarchicalDispatch, LeavesTheBitsOfALayerAsTheyAreAtEveryNumberOfChunks) {
+TEST(HierarchicalChunks, LeavesTheBitsOfALayerAsTheyAreAtEveryNumberOfChunks) {
   const Communicator ep = Communicator::world();
   for (const LayerCase& c : testing::layer_cases())
     for (const bool grouped : {false, true}) {
@@ -61,7 +60,7 @@ TEST(OverlappedHierarchicalDispatch, LeavesTheBitsOfALayerAsTheyAreAtEveryNumber
     }
 }
 
-TEST(OverlappedHierarchicalDispatch, SumsAndRoundsBetweenNodesAsTheWholeExchangeDoes) {
+TEST(HierarchicalChunks, SumsAndRoundsBetweenNodesAsTheWholeExchangeDoes) {
   const Communicator ep = Communicator::world();
   const LayerCase c{"", 70, 8, 5};
   for (const Index nodes : {2, 3})
@@ -74,7 +73,7 @@ TEST(OverlappedHierarchicalDispatch, SumsAndRoundsBetweenNodesAsTheWholeExchange
 }
 
 /// Backward asks for rows once more, which stay where they land, and slices make many trips by one buffer.
-TEST(OverlappedHierarchicalDispatch, TravelsOneWayAndInSlicesToo) {
+TEST(HierarchicalChunks, TravelsOneWayAndInSlicesToo) {
   const Communicator ep = testing::largest_ep(Communicator::world(), 8);
   const LayerCase c{"", 90, 8, 2};
   const WireSettings wire{.pretended_nodes = 2};
@@ -89,7 +88,7 @@ TEST(OverlappedHierarchicalDispatch, TravelsOneWayAndInSlicesToo) {
 
 /// Rank 0 has a dispatcher; rank 1, on another node, plays its partner by hand, and keeps its last token
 /// until the result of the first one has come: without overlap both would wait for ever.
-TEST(OverlappedHierarchicalDispatch, ResultsOfAChunkLeaveBeforeTheLastTokenHasCome) {
+TEST(HierarchicalChunks, ResultsOfAChunkLeaveBeforeTheLastTokenHasCome) {
   const Communicator world = Communicator::world();
   const Communicator ep = world.split(std::min(world.rank() / 2, 1), world.rank());
   if (world.rank() >= 2 || world.size() == 1) GTEST_SKIP() << "a play for two ranks";
@@ -135,7 +134,7 @@ TEST(OverlappedHierarchicalDispatch, ResultsOfAChunkLeaveBeforeTheLastTokenHasCo
 
 /// Ranks 0 and 1 are a node, 2 and 3 another. Rank 1 waits for rows that rank 0 has to hand out, and whose
 /// sender waits for rank 0 as well: rank 0 computes, and does both by its progress() alone.
-TEST(OverlappedHierarchicalDispatch, WhoComputesHandsOutRowsForOthersOfItsNode) {
+TEST(HierarchicalChunks, WhoComputesHandsOutRowsForOthersOfItsNode) {
   const Communicator ep = Communicator::world();
   if (ep.size() != 4) GTEST_SKIP() << "a play for four ranks";
   constexpr Index kExperts = 4, kCols = 9;
@@ -183,7 +182,7 @@ struct Told {
 };
 
 /// Rank 1, on another node, lets no row leave before rank 0 has multiplied rows of its own tokens.
-TEST(OverlappedHierarchicalDispatch, RowsOfTheNodesOwnTokensAreMultipliedBeforeOthersCome) {
+TEST(HierarchicalChunks, RowsOfTheNodesOwnTokensAreMultipliedBeforeOthersCome) {
   const Communicator world = Communicator::world();
   const Communicator ep = world.split(std::min(world.rank() / 2, 1), world.rank());
   if (world.rank() >= 2 || world.size() == 1) GTEST_SKIP() << "a play for two ranks";
@@ -237,7 +236,7 @@ TEST(OverlappedHierarchicalDispatch, RowsOfTheNodesOwnTokensAreMultipliedBeforeO
   expect_same_bits(block, whole, "");
 }
 
-TEST(OverlappedHierarchicalDispatch, RefusesAPlanOfOtherChunksAndANodePool) {
+TEST(HierarchicalChunks, RefusesAPlanOfOtherChunks) {
   const Communicator alone = Communicator::self();
   Dispatcher whole(alone, 4, hierarchical(alone, 4, {}, 0)), parts(alone, 4, hierarchical(alone, 4, {}, 2));
   Dispatcher others(alone, 4, {.chunks = 2});
@@ -250,9 +249,6 @@ TEST(OverlappedHierarchicalDispatch, RefusesAPlanOfOtherChunksAndANodePool) {
         .plan = plan, .tokens = tokens, .rows = rows, .scalars_out = {}, .results = results, .sums = tokens};
     EXPECT_THROW(parts.begin(trip), ShapeError);
   }
-  DispatcherSettings pool = hierarchical(alone, 4, {}, 2);
-  pool.node_pool = true;
-  EXPECT_THROW(Dispatcher(alone, 4, pool), ShapeError);
 }
 
 }  // namespace

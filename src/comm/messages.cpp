@@ -56,11 +56,6 @@ class RequestList {
   bool look(Note note) {
     return ask(MPI_Testsome, "MPI_Testsome", note) || ask(MPI_Testsome, "MPI_Testsome", note);
   }
-  /// The same, but waits for one at least; false: all had ended before.
-  template <typename Note>
-  bool wait_for_some(Note note) {
-    return ask(MPI_Waitsome, "MPI_Waitsome", note);
-  }
 
  private:
   template <typename Ask, typename Note>
@@ -102,19 +97,10 @@ struct Messages::Requests {
   std::vector<Letter> letters;
   std::vector<Departure> departures;
   std::vector<Index> letter_of;  // each piece
-  std::vector<Index> untold;     // letters that have arrived
 
   ~Requests() { receives.cancel(); }
 
-  /// The rank whose message has been awaited for longest; -1: none is.
-  int awaited() const {
-    const auto open = std::ranges::find_if(letters, [](const Letter& l) { return l.travelling > 0; });
-    return open == letters.end() ? -1 : open->from;
-  }
-  void note_arrival(Index piece) {
-    const Index number = letter_of[at(piece)];
-    if (--letters[at(number)].travelling == 0) untold.push_back(number);
-  }
+  void note_arrival(Index piece) { --letters[at(letter_of[at(piece)])].travelling; }
 };
 
 Messages::Messages(const Communicator& ranks, Channel channel)
@@ -123,7 +109,7 @@ Messages::~Messages() = default;
 
 void Messages::receive_bytes(int from, std::span<std::byte> into) {
   require(into.empty() || ranks_->handle_ != nullptr, "a rank alone has nobody to hear from");
-  auto& [receives, sends, letters, departures, letter_of, untold] = *requests_;
+  auto& [receives, sends, letters, departures, letter_of] = *requests_;
   const Index first = receives.size(), number = std::ssize(letters);
   for_each_piece(into, [&](std::span<std::byte> piece) {
     check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, from, tag_,
@@ -147,24 +133,12 @@ void Messages::send_bytes(int to, std::span<const std::byte> bytes) {
   requests_->departures.push_back({first, requests_->sends.size() - first, to});
 }
 
-std::optional<Index> Messages::next_arrival() {
-  std::vector<Index>& untold = requests_->untold;
-  const auto in = ranks_->waiting_in("MPI_Waitsome", requests_->awaited());
-  while (untold.empty())
-    if (!requests_->receives.wait_for_some([&](Index piece) { requests_->note_arrival(piece); }))
-      return std::nullopt;
-  const Index number = untold.front();
-  untold.erase(untold.begin());
-  return number;
-}
-
 void Messages::wait_for(Index first, Index count) {
   for (Index number = first; number < first + count; ++number) {
     auto& letter = requests_->letters[at(number)];
     const auto in = ranks_->waiting_in("MPI_Waitall", letter.from);
     requests_->receives.wait_for(letter.first_piece, letter.pieces);
     letter.travelling = 0;
-    std::erase(requests_->untold, number);
   }
 }
 
@@ -194,7 +168,7 @@ void Messages::progress() {
 
 /// One after the other, so that the board shows the oldest that is open: MPI moves all of them meanwhile.
 void Messages::finish() {
-  auto& [receives, sends, letters, departures, letter_of, untold] = *requests_;
+  auto& [receives, sends, letters, departures, letter_of] = *requests_;
   wait_for(0, std::ssize(letters));
   for (const auto& [first, pieces, to] : departures) {
     const auto in = ranks_->waiting_in("MPI_Waitall", to);
@@ -205,7 +179,6 @@ void Messages::finish() {
   letters.clear();
   departures.clear();
   letter_of.clear();
-  untold.clear();
 }
 
 }  // namespace moeloom

@@ -56,6 +56,10 @@ TEST(TrainerNodePool, HasTheSameBitsForMicroBatchesFrozenExpertsAndNodes) {
     expect_same_course(shape_of(1, world), settings);
   }
   expect_same_course(shape_of(1, world), {.dispatcher = DispatcherKind::kShared, .chunks = 2});
+  if (world == 4)
+    expect_same_course(
+        shape_of(1, world),
+        {.dispatcher = DispatcherKind::kHierarchical, .wire = {.pretended_nodes = 2}, .chunks = 2});
 }
 
 TrainingRunSettings with_adapter(TrainingRunSettings settings, Storage base_stored) {

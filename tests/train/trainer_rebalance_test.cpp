@@ -61,6 +61,7 @@ TEST(TrainerRebalance, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   std::vector<NamedRun> cases = runs_that_may_differ();
   cases.push_back({"shared", {.dispatcher = DispatcherKind::kShared}});
   cases.push_back({"in chunks", {.chunks = 2}});
+  cases.push_back({"shared, in chunks", {.dispatcher = DispatcherKind::kShared, .chunks = 2}});
   cases.push_back(
       {"between nodes, in chunks",
        {.dispatcher = DispatcherKind::kHierarchical, .wire = {.pretended_nodes = 2}, .chunks = 2}});

@@ -9,7 +9,6 @@
 #include "moeloom/comm/communicator.hpp"
 
 #include <memory>
-#include <optional>
 #include <span>
 
 namespace moeloom {
@@ -32,10 +31,7 @@ class Messages {
   void receive_bytes(int from, std::span<std::byte> into);
   void send_bytes(int to, std::span<const std::byte> bytes);
 
-  /// Waits for a receive that was not yet told of; its number, or none when all were. An empty message is not
-  /// told of.
-  std::optional<Index> next_arrival();
-  /// Waits for receives [first, first + count), of which next_arrival() will then not tell.
+  /// Waits for receives [first, first + count).
   void wait_for(Index first, Index count);
   /// Whether receives [first, first + count) have arrived, without waiting.
   bool arrived(Index first, Index count);

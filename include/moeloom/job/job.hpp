@@ -39,7 +39,7 @@ struct Exchange {
   DispatcherKind dispatcher = DispatcherKind::kAlltoall;
   CombineMode combine = CombineMode::kExact;
   WireDType wire = WireDType::kFp32;
-  Index chunks = 0;             // in which rows travel while experts compute; 0: whole, before and after
+  Index chunks = 0;             // in which rows travel while experts compute; 0: whole, experts wait for all
   bool overlap_reduce = false;  // sums of gradients travel while backward goes on
   bool overlap_gather = false;  // new weights travel while the next forward goes on
   bool node_pool = false;       // ranks of a node run each other's experts in its memory

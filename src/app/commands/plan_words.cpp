@@ -18,7 +18,8 @@ std::string mpirun_words(Index ranks, Index node_ranks) {
 
 /// What train would choose from sizes alone: whether rows travel in chunks where they may leave their node.
 std::string overlap_words(const Job& job) {
-  if (job.layout.mesh.world() <= job.layout.ranks_per_node) return {};
+  const bool on_one = job.exchange.dispatcher == DispatcherKind::kShared;
+  if (on_one || job.layout.mesh.world() <= job.layout.ranks_per_node) return {};
   return " --overlap " + (job.exchange.chunks > 0 ? std::to_string(job.exchange.chunks) : "off");
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "dispatch/count_exchange.hpp"
 #include "dispatch/slot_sum.hpp"
@@ -220,10 +219,9 @@ void AlltoallDispatch::finish(const RoundTrip& trip) {
   if (trip.one_way) return;
   const DispatchPlan& plan = trip.plan;
   if (whole_ && plan.ranks > 1) {
-    std::swap(returning_, leaving_);  // nobody reads it any more
     const bool numbers = trip.scalars_back.has_value();
-    returning_.reshape_uninitialised(plan.places(), arriving_.rows.cols(), numbers);
-    exchange(arriving_, plan.received_per_rank, returning_, plan.sent_per_rank, numbers);
+    home().reshape_uninitialised(plan.places(), arriving_.rows.cols(), numbers);
+    exchange(arriving_, plan.received_per_rank, home(), plan.sent_per_rank, numbers);
   }
   sum_slots(plan, returned(trip), trip.sums, trip.mode);
   if (!trip.scalars_back) return;
@@ -231,20 +229,17 @@ void AlltoallDispatch::finish(const RoundTrip& trip) {
   slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot) {
     const Index place = plan.slot_place[at(slot)];
-    slots[at(slot)] = !plan.leaves(slot) ? 0
-                      : plan.ranks == 1  ? rows[at(place)]
-                                         : *returning_.numbers.row(place);
+    slots[at(slot)] = !plan.leaves(slot) ? 0 : plan.ranks == 1 ? rows[at(place)] : *home().numbers.row(place);
   }
 }
 
 ConstMatrixView AlltoallDispatch::returned(const RoundTrip& trip) {
   if (trip.plan.ranks == 1) return trip.results.view();
-  if (wire_ == WireDType::kFp32) return returning_.rows;
+  if (wire_ == WireDType::kFp32) return home().rows;
   const Index cols = trip.sums.cols;
   widened_.reshape_uninitialised(trip.plan.places(), cols);
-  for_each_place({0, trip.plan.places()}, [&](Index place) {
-    from_wire(returning_.rows.row(place), cols, wire_, widened_.row(place));
-  });
+  for_each_place({0, trip.plan.places()},
+                 [&](Index place) { from_wire(home().rows.row(place), cols, wire_, widened_.row(place)); });
   return widened_;
 }
 

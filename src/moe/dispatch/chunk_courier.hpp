@@ -8,10 +8,10 @@
 
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
-#include "moeloom/moe/dispatch/parcel.hpp"
 #include "moeloom/moe/dispatch/round_trip.hpp"
 
 #include "dispatch/node_chunks.hpp"
+#include "dispatch/parcel.hpp"
 
 namespace moeloom {
 
@@ -32,6 +32,8 @@ class ChunkCourier {
   /// Does what can be done without waiting; for the thread that calls the others, which may be in the middle
   /// of products: it starts no tasks.
   void progress();
+  /// The same, with all threads: between products.
+  void serve() { serve(By::kAll); }
   /// Waits until all ranks of this node have written the rows of their own tokens, and serves.
   void await_own_node();
   /// Whether all rows of this node for experts of `chunk` are in place, by whomever.

@@ -130,20 +130,16 @@ void plan_arriving(std::vector<CrossingCopy> copies, std::span<const Index> copi
                    CrossingPlan& plan) {
   plan.copies = std::move(copies);
   plan.arriving.assign(copies_per_route.size(), {});
-  plan.token_offsets.clear();
-  plan.sum_offsets.clear();
   Index copy = 0;
   for (std::size_t route = 0; route < copies_per_route.size(); ++route) {
     CrossingCounts& counts = plan.arriving[route];
     counts.copies = copies_per_route[route];
     for (const Index end = copy + counts.copies; copy < end; ++copy) {
       const CrossingCopy& each = plan.copies[at(copy)];
-      if (each.new_token != 0) plan.token_offsets.push_back(copy), ++counts.tokens;
-      if (each.new_sum != 0) plan.sum_offsets.push_back(copy), ++counts.sums;
+      if (each.new_token != 0) ++counts.tokens;
+      if (each.new_sum != 0) ++counts.sums;
     }
   }
-  plan.token_offsets.push_back(copy);
-  plan.sum_offsets.push_back(copy);
 }
 
 }  // namespace moeloom

@@ -151,6 +151,7 @@ void Dispatcher::await(const RoundTrip& trip, Index chunk) {
 void Dispatcher::send_back(const RoundTrip& trip, Index chunk) {
   require(trip.results.rows() == trip.plan.rows(), "combine needs the plan's rows");
   check_scalars(trip.plan, trip.scalars_back);
+  require(chunk == sent_back_, "chunks are sent back in order, each once");
   ++sent_back_;
   std::visit([&](auto& way) { way.send_back(trip, chunk); }, way_);
 }

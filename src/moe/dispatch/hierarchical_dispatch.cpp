@@ -37,7 +37,8 @@ HierarchicalDispatch::HierarchicalDispatch(const Communicator& ep, Index num_exp
     : ep_(&ep), num_experts_(num_experts), chunks_(chunks) {
   require(chunks >= 1, "rows travel in one chunk at least");
   require(std::ssize(settings.nodes.node_of) == ep.size() && settings.memory != nullptr &&
-              settings.memory->size() == std::ssize(members_beside(settings.nodes, ep.rank())),
+              settings.memory->size() == std::ssize(members_beside(settings.nodes, ep.rank())) &&
+              settings.memory->rank() == settings.nodes.member_of[at(ep.rank())],
           "the hierarchical dispatcher needs the nodes of ep and the memory of this one");
   require(std::ssize(settings.memory->outbox()) >= mailbox_bytes(num_experts),
           "the node memory's mailbox has no room for the counts of every expert");
@@ -131,7 +132,7 @@ void HierarchicalDispatch::send_back(const RoundTrip& trip, Index chunk) {
               courier_->node().result_scalars().begin() + rows.begin);
   }
   courier_->node().tell(NodeChunks::kComputed, chunk + 1);
-  courier_->progress();
+  courier_->serve();
 }
 
 void HierarchicalDispatch::finish(const RoundTrip& trip) {

@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/parcel.hpp"
+#include "dispatch/parcel.hpp"
 
 namespace moeloom {
 
@@ -14,7 +14,6 @@ std::vector<Parcel> parcels_of(std::span<const Index> peers, std::span<const Cro
     parcels.push_back(next);
     next.begin = next.end();
     next.first_row += next.rows;
-    next.first_copy += next.copies;
   }
   return parcels;
 }

@@ -186,7 +186,7 @@ void add_update(const Trained& trained, const Trained& embedding, const Job& job
 
 /// Where each rank's chunks end, given to every other; for those who write rows there, in rows too.
 double cut_bytes(const ExchangeCase& exchange, const Job& job) {
-  const Index lists = job.exchange.dispatcher == DispatcherKind::kHierarchical ? 2 : 1;
+  const Index lists = job.exchange.dispatcher == DispatcherKind::kAlltoall ? 1 : 2;
   return job.exchange.chunks <= 1 ? 0 : kWord * real(lists * (job.exchange.chunks + 1) * (exchange.ep - 1));
 }
 

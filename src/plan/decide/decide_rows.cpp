@@ -235,6 +235,8 @@ std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
   if (c.asked.chunks) {
     const std::string asked = "overlap chunks = " + std::to_string(*c.asked.chunks);
     if (c.ep() == 1) return asked + " hides nothing: ep = 1, and rows stay on their rank";
+    if (c.pool()) return asked + " hides nothing: a node pool runs experts when all rows are there";
+    if (c.asked.rebalance) return asked + " hides nothing: replicas are made when all rows are there";
     if (chunks < *c.asked.chunks) return asked + ", cut to the experts of a rank: " + std::to_string(chunks);
     return asked;
   }

@@ -106,7 +106,8 @@ TEST_F(BadInput, AModelThatIsAskedIsDamagedOrMissingForEveryCommandAlike) {
   for (const auto& [words, reads_weights] : commands)
     for (const char* model : {"cut-weights", "cut-config", "cut-run", "nowhere", "cut-plain-weights"}) {
       if (!reads_weights && model == std::string("cut-plain-weights")) continue;
-      for (const int ranks : {1, 2}) {
+      // One rank alone says it as two do: once a command is enough.
+      for (const int ranks : model == std::string("cut-weights") ? std::vector{1, 2} : std::vector{2}) {
         const Outcome refused = shell(on_ranks(ranks) + words + path(model));
         EXPECT_EQ(refused.exit_code, kDataExitCode) << words << model << "\n" << refused.output;
         EXPECT_NE(refused.output.find(path(model)), std::string::npos) << refused.output;

@@ -166,6 +166,57 @@ TEST_P(DispatcherOnEveryRank, ScalarsGoOutAndComeBackToTheirSlots) {
   }
 }
 
+/// Whatever the wire rounds of rows.
+TEST(Dispatcher, NumbersBesideRowsKeepTheirBits) {
+  const Communicator ep = Communicator::world();
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kHierarchical})
+    for (const Index chunks : {0, 3}) {
+      SCOPED_TRACE(std::string(name_of(kind)) + " in " + std::to_string(chunks));
+      DispatcherSettings settings =
+          open_dispatcher(kind, ep, 8, {.dtype = WireDType::kBf16, .pretended_nodes = 2});
+      settings.chunks = chunks;
+      Dispatcher dispatcher(ep, 8, settings);
+      DispatchPlan plan;
+      dispatcher.plan(testing::random_choices(9, 2, 8, static_cast<std::uint64_t>(ep.rank())), 2, plan);
+      const Matrix tokens(9, kHidden);
+      Matrix sums(9, kHidden);
+      std::vector<float> slots(at(plan.slots()), 1 + 0x1p-23f), rows(at(plan.rows())), back;
+      RowBuffer landed, results;
+      testing::travel(dispatcher, {.plan = plan,
+                                   .tokens = tokens,
+                                   .rows = landed,
+                                   .scalars_out = ScalarsOut{slots, rows},
+                                   .results = results,
+                                   .sums = sums,
+                                   .scalars_back = ScalarsBack{rows, back}});
+      for (const float number : rows) EXPECT_EQ(number, 1 + 0x1p-23f);
+      EXPECT_EQ(back, slots);
+    }
+}
+
+TEST(Dispatcher, ATripEndsWhenEveryChunkWasSentBackOnceAndInOrder) {
+  const Communicator alone = Communicator::self();
+  Dispatcher dispatcher(alone, 4, {.chunks = 2});
+  DispatchPlan plan;
+  dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
+  const Matrix tokens(2, kHidden);
+  Matrix sums(2, kHidden);
+  RowBuffer rows, results;
+  const RoundTrip trip{.plan = plan,
+                       .tokens = tokens,
+                       .rows = rows,
+                       .scalars_out = std::nullopt,
+                       .results = results,
+                       .sums = sums};
+  dispatcher.begin(trip);
+  EXPECT_THROW(dispatcher.send_back(trip, 1), ShapeError);
+  dispatcher.begin(trip);
+  dispatcher.send_back(trip, 0);
+  EXPECT_THROW(dispatcher.finish(trip), ShapeError);
+  dispatcher.send_back(trip, 1);
+  EXPECT_NO_THROW(dispatcher.finish(trip));
+}
+
 INSTANTIATE_TEST_SUITE_P(AllShapes, DispatcherOnEveryRank,
                          ::testing::Combine(::testing::ValuesIn(kWays), ::testing::ValuesIn(kCases)),
                          [](const auto& info) {

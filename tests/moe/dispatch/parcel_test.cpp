@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/parcel.hpp"
+#include "dispatch/parcel.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,6 @@ TEST(Parcel, FollowOneAnotherAndNumberTheirRowsAndCopies) {
   EXPECT_EQ(parcels[2].peer, 7);
   EXPECT_EQ(parcels[2].begin, 25);
   EXPECT_EQ(parcels[2].first_row, 2);
-  EXPECT_EQ(parcels[2].first_copy, 5);
   std::vector<float> buffer(at(parcels[2].end()));
   const std::span<float> last = parcels[2].of(std::span(buffer));
   EXPECT_EQ(parcels[2].row(last, 0), buffer.data() + 25);
@@ -27,7 +26,6 @@ TEST(Parcel, HoldSumsOnTheWayBackAndNumbersOnlyIfTheyTravel) {
   const auto parcels = parcels_of(kPeers, kCounts, &CrossingCounts::sums, 10, false);
   EXPECT_EQ(parcels[0].end(), 30);
   EXPECT_EQ(parcels[2].first_row, 3);
-  EXPECT_EQ(parcels[2].first_copy, 5);
   EXPECT_EQ(parcels[2].end(), 50);
   EXPECT_TRUE(parcels_of({}, {}, &CrossingCounts::sums, 10, false).empty());
 }

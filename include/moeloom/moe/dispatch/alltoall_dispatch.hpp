@@ -63,6 +63,8 @@ class AlltoallDispatch {
   void send(Index to, Travelling& from, Stretch places, bool numbers);
   void exchange(const Travelling& from, std::span<const Index> sent_per_rank, Travelling& to,
                 std::span<const Index> received_per_rank, bool numbers);
+  /// What comes home; of rows that travel whole, where they left.
+  Travelling& home() { return whole_ ? leaving_ : returning_; }
   /// [P, D] by place of leaving.
   ConstMatrixView returned(const RoundTrip& trip);
   template <typename Visit>

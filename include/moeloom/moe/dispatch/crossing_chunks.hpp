@@ -22,13 +22,13 @@ struct CrossingRows {
   Stretch copies_of(Index row) const { return {copy_offsets[at(row)], copy_offsets[at(row + 1)]}; }
 };
 
-/// chunks = 0: rows cross whole.
+/// Of rows that travel whole there is one.
 struct CrossingChunks {
-  Index chunks = 0;
-  CrossingRows leaving = {},
-               returning = {};  // tokens of this rank, and what comes back of them; by out routes
-  CrossingRows arriving = {},
-               answering = {};  // tokens that it hands out, and what it sends back; by in routes
+  Index chunks = 1;
+  // By out routes: tokens of this rank, and what comes back of them.
+  CrossingRows leaving = {}, returning = {};
+  // By in routes: tokens that it hands out, and what it sends back.
+  CrossingRows arriving = {}, answering = {};
 };
 
 /// The chunk of a copy of a route.

@@ -67,16 +67,6 @@ struct CrossingPlan {
 
   std::vector<CrossingCounts> arriving;  // [in routes]
   std::vector<CrossingCopy> copies;      // of what arrives, route after route
-  std::vector<Index> token_offsets;      // [tokens arriving + 1] among the copies
-  std::vector<Index> sum_offsets;        // [sums leaving + 1] among the copies
-
-  std::span<const CrossingCopy> copies_of_token(Index token) const { return between(token_offsets, token); }
-  std::span<const CrossingCopy> copies_of_sum(Index sum) const { return between(sum_offsets, sum); }
-
- private:
-  std::span<const CrossingCopy> between(const std::vector<Index>& offsets, Index i) const {
-    return std::span(copies).subspan(at(offsets[at(i)]), at(offsets[at(i + 1)] - offsets[at(i)]));
-  }
 };
 
 /// The half of the tokens' owner: fills own.crossing but for what arrives, from own.landings.

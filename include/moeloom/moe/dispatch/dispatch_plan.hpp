@@ -60,7 +60,8 @@ struct DispatchPlan {
   std::variant<std::monostate, HierarchicalPlan> own;
 
   static double bytes_of(const TripShape& trip) {
-    const double of_places = trip.kind == DispatcherKind::kShared ? array_bytes(trip.slots(), sizeof(Landing))
+    const double of_places = trip.kind != DispatcherKind::kAlltoall
+                                 ? array_bytes(trip.slots(), sizeof(Landing))
                              : trip.ranks > 1 ? array_bytes(trip.rows.most(), sizeof(Index))
                                               : 0.0;
     return array_bytes(trip.slots(), 2 * sizeof(Index)) +

@@ -27,10 +27,10 @@ struct WireSettings {
 struct DispatcherSettings {
   DispatcherKind kind = DispatcherKind::kAlltoall;
   std::shared_ptr<NodeMemory> memory = nullptr;  // kShared: of the ranks of ep; kHierarchical: of this node's
-  NodeMap nodes = {};                            // of the ranks of ep; kHierarchical needs them
+  NodeMap nodes = {};                            // of the ranks of ep; kAlltoall only counts by them
   WireSettings wire = {};
   bool node_pool = false;  // the experts lie in `memory` too, and its ranks run each other's tasks
-  Index chunks = 0;        // rows travel in so many while experts compute; 0: as one, before
+  Index chunks = 0;        // rows travel in so many while experts compute; 0: whole, experts wait
   // Experts get replicas where counts and these say that it pays, without a node pool. The bits stay where
   // rows are summed and rounded at one place alone: not with CombineMode::kFast, nor with bf16 rows of
   // kHierarchical.
@@ -77,7 +77,8 @@ class Dispatcher {
   bool arrived(Index chunk);
   /// trip.rows of the experts of `chunk` have landed.
   void await(const RoundTrip& trip, Index chunk);
-  /// trip.results of those experts leave; they may not be written any more before the next plan() or begin().
+  /// trip.results of those experts leave, chunk after chunk; they may not be written any more before the next
+  /// plan() or begin().
   void send_back(const RoundTrip& trip, Index chunk);
   /// The same of all chunks.
   void await_all(const RoundTrip& trip);

@@ -8,19 +8,21 @@
 // buffered: T rows are read and R written on the way out, R read and T written on the way back.
 //
 //   plan        counts; to each other node where the copies of my tokens land
-//   begin       tokens leave for other nodes, with the first chunk that needs them; own node's rows are
-//   written await_near  rows of this node's tokens are in place, for all experts await(c)    the rows of a
-//   chunk are in place, written by this node's ranks
+//   begin       tokens leave for other nodes, with the first chunk that needs
+//               them; own node's rows are written
+//   await_near  rows of this node's tokens are in place, for all experts
+//   await(c)    the rows of a chunk are in place, written by this node's ranks
 //               ... the caller computes, and calls progress() now and then ...
-//   send_back(c)  the node is told; what other nodes are due leaves when all of the node have come so far
+//   send_back(c)  the node is told; what other nodes are due leaves when all of
+//               the node have come so far
 //   finish      everything is back, and is summed
 //
 // A rank sends one message a chunk to one rank of every other node, whatever their number of ranks. Inside
 // the node ranks meet once a trip, in begin; after that counters say how far each has come (node_chunks.hpp).
 // What a rank does for the others of its node meanwhile: chunk_courier.hpp.
 //
-// Nobody meets in plan, but nobody has the sums of all counts before every rank has left the combine before
-// it.
+// Where there are several nodes, nobody meets in plan, but nobody has the sums of all counts before every
+// rank has left the combine before it.
 #pragma once
 
 #include "moeloom/base/interlude.hpp"

@@ -42,7 +42,10 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer
   const fs::path config = run / "train.conf";
   std::error_code ignored;
   if (!fs::exists(config, ignored)) return {};
-  Layer layer = table.file(config, unreadable, &gone);
+  std::vector<std::string> of_run;
+  Layer layer = table.file(config, unreadable, &of_run);
+  for (const std::string& line : of_run)  // but of what is said anew
+    if (!said.contains(line.substr(0, line.find(' ')))) gone.push_back(line);
   layer.erase("model");
   layer.erase("resume");
   layer.erase("overwrite");

@@ -271,6 +271,8 @@ TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
   EXPECT_TRUE(gone("dispatcher = shared").empty());
   ASSERT_EQ(gone("dispatcher = allgather").size(), 1U) << "a word that is gone";
   EXPECT_EQ(complaints({"--config", (folder / "train.conf").string()}).size(), 1U);
+  EXPECT_TRUE(
+      parse({"--resume", folder.path().string(), "--steps", "20", "--dispatcher", "shared"}).gone.empty());
   EXPECT_TRUE(gone("router-jitter = 0.0").empty());
 }
 

@@ -9,10 +9,10 @@ namespace moeloom {
 /// Its part of a buffer that holds the messages of all routes.
 struct Parcel {
   Index peer = 0;
-  Index rows = 0, first_row = 0;     // tokens or sums, and the first one's number among those of all parcels
-  Index copies = 0, first_copy = 0;  // likewise
-  Index scalars = 0;                 // as many as copies, or none
-  Index begin = 0;                   // in floats
+  Index rows = 0, first_row = 0;  // tokens or sums, and the first one's number among those of all parcels
+  Index copies = 0;
+  Index scalars = 0;  // as many as copies, or none
+  Index begin = 0;    // in floats
   Index row_floats = 0;
 
   Index end() const { return begin + rows * row_floats + scalars; }

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <exception>
 #include <numeric>
+#include <optional>
 
 #include "support/heading.hpp"
 #include "support/json_file.hpp"

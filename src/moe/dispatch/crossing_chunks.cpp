@@ -79,7 +79,8 @@ CrossingChunks plan_crossing_chunks(const NodeMap& nodes, const CrossingRoutes& 
   const Index places = std::ssize(first_rows) / ranks, chunks = places - 1;
   require(places >= 2 && places * ranks == std::ssize(first_rows),
           "first rows of chunks must be [ep, chunks + 1]");
-  const auto chunk_on = [&](Index node, const CrossingCopy& copy) {
+  const auto chunk_on = [&](Index node, const CrossingCopy& copy) -> Index {
+    if (chunks == 1) return 0;
     const Index holder = nodes.members[at(node)][at(copy.member)];
     const auto first = first_rows.subspan(at(holder * places + 1), at(chunks));
     return std::ranges::upper_bound(first, copy.row) - first.begin();

@@ -155,6 +155,7 @@ double planning_bytes(DispatcherKind kind, const ExchangeCase& e) {
     case DispatcherKind::kShared:
       return 0;
     case DispatcherKind::kHierarchical:
+      if (nodes_of(e) == 1) return 0;  // as shared
       return even_counts + counts_bytes(e, 1) + counts_bytes(e, ceil_div(e.num_experts, e.ep)) +
              sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
   }

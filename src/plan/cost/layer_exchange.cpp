@@ -98,7 +98,9 @@ double plan_seconds_of_layer(const ModelConfig& config, const Job& job, const Ma
   const ExchangeCase exchange = exchange_case(config, job);
   const double slots = real(job.tokens() * config.num_experts_per_tok);
   const double sorted = oversubscription(job) * per(slots, machine.plan_slots);
-  if (job.exchange.dispatcher == DispatcherKind::kShared) return sorted + rates.meeting_seconds;
+  const bool in_memory =
+      job.exchange.dispatcher != DispatcherKind::kAlltoall && exchange.ep == exchange.ep_on_node;
+  if (in_memory) return sorted + rates.meeting_seconds;
   constexpr Index kFewestOfBruck = 16;  // ranks
   const Index rounds = exchange.ep == exchange.ep_on_node ? 0
                        : exchange.ep < kFewestOfBruck     ? 1

@@ -23,7 +23,8 @@ void await(const NodeChunks& node, NodeChunks::Counter counter, Index least) {
 }
 
 /// A row of each chunk from every rank, told of chunk by chunk; then as many results, which the others read.
-/// Ranks are late by turns, so that some are a trip ahead.
+/// Ranks are late by turns, writers and readers, so that some are a trip ahead; buffers grow from trip to
+/// trip, whose old blocks a late reader must still find.
 TEST(NodeChunks, WhatARankDidBeforeItTellsIsThereForWhoSeesTheCount) {
   const auto memory =
       std::make_shared<NodeMemory>(Communicator::world().split_by_node(), NodeChunks::mailbox_bytes());
@@ -32,7 +33,7 @@ TEST(NodeChunks, WhatARankDidBeforeItTellsIsThereForWhoSeesTheCount) {
   RowBuffer rows, results;
   const auto place = [&](Index chunk, int from) { return chunk * size + from; };
   for (Index round = 0; round < 60; ++round) {
-    node.open(rows, results, kChunks * size, kCols);
+    node.open(rows, results, kChunks * size * (1 + 20 * round), kCols);
     for (Index chunk = 0; chunk < kChunks; ++chunk) {
       if (round % size == rank) std::this_thread::sleep_for(std::chrono::microseconds(100));
       for (int to = 0; to < size; ++to) {
@@ -56,6 +57,7 @@ TEST(NodeChunks, WhatARankDidBeforeItTellsIsThereForWhoSeesTheCount) {
     }
     for (Index chunk = 0; chunk < kChunks; ++chunk) {
       await(node, NodeChunks::kComputed, chunk + 1);
+      if ((round + 1) % size == rank) std::this_thread::sleep_for(std::chrono::microseconds(100));
       for (int by = 0; by < size; ++by) {
         const Index row = place(chunk, rank);
         for (Index j = 0; j < kCols; ++j)

@@ -179,7 +179,7 @@ TEST(ExchangeCost, BytesAreThoseThatTheDispatcherCounts) {
                               .ep = ranks,
                               .ep_on_node = ranks};
   const auto chosen = even_choices(exchange.tokens, exchange.top_k, exchange.num_experts);
-  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared}) {
+  for (const DispatcherKind kind : kDispatcherKinds) {
     const auto sent = sent_bytes(kind, exchange, chosen), expected = expected_bytes(kind, exchange);
     for (std::size_t i = 0; i < sent.size(); ++i)
       EXPECT_DOUBLE_EQ(sent[i], expected[i]) << name_of(kind) << ", part " << i;  // a share of 3 ranks rounds

@@ -377,6 +377,24 @@ TEST(Decide, ChunksAreLargeEnoughForTheirMessagesAndTheirProducts) {
   }
 }
 
+TEST(Decide, ChunksBesideExpertsThatWaitForAllRowsHideNothingAndSaySo) {
+  RunRequest request;
+  request.exchange.dispatcher = DispatcherKind::kHierarchical;
+  const RunFacts facts = facts_with(4, 2);
+  const double whole = exchange_seconds(facts, request, DispatcherKind::kHierarchical, 0, 1);
+  EXPECT_LT(exchange_seconds(facts, request, DispatcherKind::kHierarchical, 2, 1), whole);
+  request.exchange.chunks = 2;
+  EXPECT_EQ(decide(facts, request).why.chunks, "overlap chunks = 2");
+  for (const bool pool : {true, false}) {
+    RunRequest waits = request;
+    waits.exchange.node_pool = pool;
+    waits.exchange.rebalance = !pool;
+    const RunDecision decided = decide(facts, waits);
+    EXPECT_EQ(decided.job.exchange.chunks, 2);
+    EXPECT_TRUE(decided.why.chunks.starts_with("overlap chunks = 2 hides nothing: ")) << decided.why.chunks;
+  }
+}
+
 TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
   RunRequest shared, pool;
   shared.exchange.dispatcher = DispatcherKind::kShared;

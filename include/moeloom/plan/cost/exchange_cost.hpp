@@ -60,7 +60,8 @@ ExchangeVolume combine_volume(DispatcherKind kind, const ExchangeCase& exchange)
 /// Sent before the rows, so that all know where they land:
 ///   alltoall      counts, 8 ceil(E/R) to each of R - 1 ranks
 ///   shared        nothing: counts lie in the node's memory
-///   hierarchical  as alltoall, and a count of copies to each; where rows begin, 8 ceil(E/R) to each; where
+///   hierarchical  on one node as shared; else as alltoall, and a count of
+///                 copies to each; where rows begin, 8 ceil(E/R) to each; where
 ///                 each copy lands, 8 K T (N-1)/N
 double planning_bytes(DispatcherKind kind, const ExchangeCase& exchange);
 /// A number beside each row of a slot, either way: 4 K T (R-1)/R, of hierarchical 4 K T (N-1)/N, of shared

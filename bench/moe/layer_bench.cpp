@@ -10,14 +10,14 @@
 // the same round:
 //
 //   mpirun -n 2 build/bench/layer_bench --ep 2 --top-k 2 --dispatcher shared --paths gmm
-//     --routing balanced,hot --node-pool off,on
+//     --routing balanced,hot --rebalance off,on
 //
 // --overlap off,4 asks how much of the rows' travel the products hide: (off - on) / min(exchange, experts) of
 // the same round, where exchange and experts are those of the round without overlap.
 //
 // --rebalance off,on gives experts replicas on other ranks where --net-bytes-per-second and the built-in rate
-// of products say that it pays; what was decided is printed behind the
-// table.
+// of products say that it pays; what was decided is printed behind the table. With --dispatcher shared or
+// hierarchical ranks read each other's weights in the node's memory.
 //
 // Each subject is checked against ep = 1 before it is timed, in memory for all experts; --check off leaves it
 // out.
@@ -27,8 +27,6 @@
 #include "moeloom/measure/layer_subject.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
-#include "moeloom/plan/cost/rebalance_cost.hpp"
-#include "moeloom/plan/rates/built_in_rates.hpp"
 
 #include <cmath>
 #include <cstdio>
@@ -46,6 +44,7 @@
 #include "support/json_file.hpp"
 #include "support/kernels.hpp"
 #include "support/options.hpp"
+#include "support/replica_rates.hpp"
 
 namespace {
 
@@ -56,7 +55,7 @@ constexpr std::uint64_t kSeed = 0;
 struct Options {
   Index tokens = 1024, hidden = 1024, inter = 768, experts = 32, top_k = 4;
   std::string ep = "1", paths = "gmm,loop", dispatcher = "alltoall", overlap = "off";
-  std::string routing = "random", node_pool = "off", rebalance = "off", check = "on";
+  std::string routing = "random", rebalance = "off", check = "on";
   double net_bytes_per_second = 0;  // 0: the built-in rate
   int threads = 1, warmup = 2, samples = 9;
   std::string dtype = "fp32", json;
@@ -87,8 +86,6 @@ std::optional<Options> parse(int argc, char** argv) {
       "of alltoall, shared, hierarchical")(
       "routing", po::value(&o.routing)->default_value(o.routing),
       "a list of balanced, random, zipf, hot, hot-rank, trace:FILE@LAYER, ... (moeloom bench ep --help)")(
-      "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
-      "a list of off, on: ranks of a node run each other's experts")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
       "off, or chunks of experts that compute while rows travel, a list: off,2,4")(
       "rebalance", po::value(&o.rebalance)->default_value(o.rebalance),
@@ -107,7 +104,6 @@ std::optional<Options> parse(int argc, char** argv) {
   for (const std::string& name : bench::words(o.routing))
     if (const auto reason = why_not(workload_named(name), {o.tokens, o.experts, o.top_k}))
       throw std::invalid_argument(*reason);
-  for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
   for (const std::string& word : bench::words(o.rebalance)) bench::is_on("--rebalance", word);
   for (const std::string& overlap : bench::words(o.overlap)) chunks_of(overlap);
   bench::is_on("--check", o.check);
@@ -117,37 +113,24 @@ std::optional<Options> parse(int argc, char** argv) {
 /// What is measured beside the others, on one mesh.
 struct Variant {
   std::string path, routing, overlap;
-  bool node_pool = false;
   bool rebalance = false;
   bool differs_in_overlap_alone(const Variant& other) const {
-    return path == other.path && routing == other.routing && node_pool == other.node_pool &&
-           rebalance == other.rebalance;
+    return path == other.path && routing == other.routing && rebalance == other.rebalance;
   }
 };
 
-/// As `moeloom train` would decide by, of the network that was given.
 RebalanceRates rates_of(const Options& o, const Mesh& mesh) {
   ModelConfig config;
   config.hidden_size = o.hidden;
   config.moe_intermediate_size = o.inter;
   config.num_experts = o.experts;
   config.num_experts_per_tok = o.top_k;
-  const auto on_node = static_cast<Index>(mesh.world().all_max(static_cast<double>(mesh.node().size())));
-  const Job job{.batch = {.sequences = mesh.shape().world(), .length = o.tokens},
-                .layout = {.mesh = mesh.shape(),
-                           .ranks_per_node = on_node,
-                           .processors_per_node = on_node * o.threads,
-                           .threads = o.threads}};
-  MachineRates machine = built_in_rates(o.threads);
-  if (o.net_bytes_per_second > 0) machine.network_bytes_per_second = o.net_bytes_per_second;
-  return rebalance_rates(config, job, machine);
+  return bench::replica_rates(config, mesh, {.sequences = mesh.shape().world(), .length = o.tokens},
+                              o.threads, o.net_bytes_per_second);
 }
 
 DispatcherSettings dispatcher_of(const Options& o, const Mesh& mesh, const Variant& variant) {
-  if (variant.node_pool && variant.path != "gmm" && variant.path != "loop")
-    throw std::invalid_argument("--node-pool on reads the masters: choose --paths from gmm, loop");
-  DispatcherSettings settings =
-      bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.experts, variant.node_pool);
+  DispatcherSettings settings = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.experts);
   settings.chunks = chunks_of(variant.overlap);
   if (variant.rebalance) settings.rebalance = rates_of(o, mesh);
   return settings;
@@ -215,7 +198,6 @@ nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Me
   const auto ratio = spread_of(s.of_first);
   return {{"path", subject.variant.path},
           {"routing", subject.variant.routing},
-          {"node_pool", subject.variant.node_pool},
           {"rebalance", subject.variant.rebalance},
           {"ranks", subject.layer.mesh().world().size()},
           {"ep", subject.layer.mesh().shape().ep},
@@ -288,11 +270,9 @@ std::vector<Variant> variants_of(const Options& o) {
   std::vector<Variant> variants;
   for (const std::string& path : bench::words(o.paths))
     for (const std::string& routing : bench::words(o.routing))
-      for (const std::string& pool : bench::words(o.node_pool))
+      for (const std::string& rebalance : bench::words(o.rebalance))
         for (const std::string& overlap : bench::words(o.overlap))
-          for (const std::string& rebalance : bench::words(o.rebalance))
-            variants.push_back({path, routing, overlap, bench::is_on("--node-pool", pool),
-                                bench::is_on("--rebalance", rebalance)});
+          variants.push_back({path, routing, overlap, bench::is_on("--rebalance", rebalance)});
   return variants;
 }
 
@@ -318,24 +298,23 @@ std::string percent(const std::vector<double>& shares) {
 void print(const std::deque<Subject>& subjects, const std::vector<Measured>& samples, const Options& o) {
   std::printf("%s, %d ranks\n", bench::environment_line(o.threads).c_str(),
               subjects.front().layer.mesh().world().size());
-  std::printf("%-9s %3s %-12s %4s %9s %7s %11s %11s %11s %11s %11s %7s %8s %8s %15s %11s %9s %9s\n", "path",
-              "ep", "routing", "pool", "rebalance", "overlap", "forward_ms", "backward_ms", "total_ms",
-              "exchange_ms", "experts_ms", "hidden", "forward", "backward", "gflops_per_rank", "peak_gflops",
-              "fraction", "of_first");
+  std::printf("%-9s %3s %-12s %9s %7s %11s %11s %11s %11s %11s %7s %8s %8s %15s %11s %9s %9s\n", "path", "ep",
+              "routing", "rebalance", "overlap", "forward_ms", "backward_ms", "total_ms", "exchange_ms",
+              "experts_ms", "hidden", "forward", "backward", "gflops_per_rank", "peak_gflops", "fraction",
+              "of_first");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < subjects.size(); ++i) {
     const Measured& s = samples[i];
     rows.push_back(row_of(o, subjects[i], s));
     const Variant& variant = subjects[i].variant;
     std::printf(
-        "%-9s %3d %-12s %4s %9s %7s %11.2f %11.2f %11.2f %11.2f %11.2f %7s %8s %8s %15.1f %11.1f %9.3f "
+        "%-9s %3d %-12s %9s %7s %11.2f %11.2f %11.2f %11.2f %11.2f %7s %8s %8s %15.1f %11.1f %9.3f "
         "%9.3f\n",
         variant.path.c_str(), static_cast<int>(subjects[i].layer.mesh().shape().ep), variant.routing.c_str(),
-        variant.node_pool ? "on" : "off", variant.rebalance ? "on" : "off", variant.overlap.c_str(),
-        median(s.forward_ms), median(s.backward_ms), median(s.total_ms), median(s.exchange_ms),
-        median(s.experts_ms), percent(s.hidden).c_str(), percent(s.hidden_forward).c_str(),
-        percent(s.hidden_backward).c_str(), median(s.gflops), median(s.peak), median(s.fraction),
-        median(s.of_first));
+        variant.rebalance ? "on" : "off", variant.overlap.c_str(), median(s.forward_ms),
+        median(s.backward_ms), median(s.total_ms), median(s.exchange_ms), median(s.experts_ms),
+        percent(s.hidden).c_str(), percent(s.hidden_forward).c_str(), percent(s.hidden_backward).c_str(),
+        median(s.gflops), median(s.peak), median(s.fraction), median(s.of_first));
   }
   bench::write_json(o.json, rows);
 }

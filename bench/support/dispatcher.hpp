@@ -18,14 +18,10 @@ inline DispatcherKind dispatcher_named(const std::string& name) {
   throw std::invalid_argument("unknown dispatcher \"" + name + "\"; valid: " + known);
 }
 
-/// With what its subjects share of it. node_pool: ranks of a node run each other's experts.
-inline DispatcherSettings dispatcher_settings(const std::string& name, const Communicator& ep, Index experts,
-                                              bool node_pool) {
-  DispatcherSettings settings = open_dispatcher(dispatcher_named(name), ep, experts);
-  settings.node_pool = node_pool;
-  if (node_pool && !settings.memory)
-    throw std::invalid_argument("--node-pool on needs --dispatcher shared or hierarchical");
-  return settings;
+/// With what its subjects share of it.
+inline DispatcherSettings dispatcher_settings(const std::string& name, const Communicator& ep,
+                                              Index experts) {
+  return open_dispatcher(dispatcher_named(name), ep, experts);
 }
 
 }  // namespace moeloom::bench

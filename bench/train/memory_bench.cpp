@@ -74,7 +74,7 @@ Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens,
       o.model, mesh, tokens,
       TrainingStateSettings{
           .kernels = bench::model_kernels(true, DType::kF32),
-          .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false),
+          .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts),
           .job = job_of(o, mesh, keeping)});
   for (int warm = 0; warm < 2; ++warm) made.step->seconds();
   made.held = mesh.world().all_max(static_cast<double>(private_bytes() - before + made.step->shared_bytes()));

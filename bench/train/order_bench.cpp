@@ -45,7 +45,7 @@ struct Order {
 TrainingStateSettings settings_of(const Options& o, const Order& order, const Mesh& mesh) {
   TrainingStateSettings settings{
       .kernels = bench::model_kernels(true, DType::kF32),
-      .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false),
+      .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts),
       .job = {.batch = {.sequences = o.sequences * mesh.world().size(),
                         .length = o.sequence_length,
                         .exact = order.exact}}};

@@ -3,7 +3,7 @@
 //   mpirun -n 1 build/bench/step_bench                        the two shapes of
 //   bench/results/2026-11-21-step.txt mpirun -n 2 build/bench/step_bench --case custom --hidden 512 --experts
 //   16 --ep 2 mpirun -n 2 build/bench/step_bench --case custom --path gmm --ep 2 --dispatcher shared
-//     --routing balanced,hot --node-pool off,on
+//     --routing balanced,hot --rebalance off,on
 //
 //   mpirun ... build/bench/step_bench --case custom --path gmm --overlap off,reduce,all
 //   mpirun ... build/bench/step_bench --case custom --path gmm --ep 4 --alone on --overlap off,all
@@ -13,7 +13,8 @@
 // slowest rank's time counts; sequences are per rank. `of_first` is a subject's time over that of the first
 // in the same round. --routing natural is an untrained router's; others route a token by its id. The first
 // steps of each are checked against ep = 1 before it is timed; --check off leaves it out. cpu
-// is the time that the rank's computing thread took of its processor.
+// is the time that the rank's computing thread took of its processor. --rebalance and --net-bytes-per-second
+// are those of layer_bench.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
@@ -35,6 +36,7 @@
 #include "support/json_file.hpp"
 #include "support/kernels.hpp"
 #include "support/options.hpp"
+#include "support/replica_rates.hpp"
 
 namespace {
 
@@ -48,10 +50,11 @@ struct Case {
 
 struct Options {
   std::string which = "all", path = "both", dtype = "fp32", json;
-  std::string dispatcher = "alltoall", routing = "natural", node_pool = "off", overlap = "off", check = "on";
+  std::string dispatcher = "alltoall", routing = "natural", rebalance = "off", overlap = "off", check = "on";
   std::string alone = "off";
   Case custom;
   Index ep = 1, chunks = 0;
+  double net_bytes_per_second = 0;  // 0: the built-in rate
   int threads = 1, samples = 7;
 };
 
@@ -108,8 +111,10 @@ std::optional<Options> parse(int argc, char** argv) {
       "alltoall, shared or hierarchical")(
       "routing", po::value(&o.routing)->default_value(o.routing),
       "a list of natural, balanced, random, hot, ... (moeloom bench ep --help)")(
-      "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
-      "a list of off, on: ranks of a node run each other's experts")(
+      "rebalance", po::value(&o.rebalance)->default_value(o.rebalance),
+      "a list of off, on: experts get replicas on other ranks where that pays")(
+      "net-bytes-per-second", po::value(&o.net_bytes_per_second)->default_value(o.net_bytes_per_second),
+      "of a host's link, for --rebalance; 0: the built-in rate")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
       "a list of off, reduce, all: whether sums of gradients travel under backward, and new weights under "
       "the next forward")(
@@ -138,7 +143,7 @@ std::optional<Options> parse(int argc, char** argv) {
     throw std::invalid_argument("unknown --path " + o.path + "; known: gmm, loop, both");
   bench::dispatcher_named(o.dispatcher);
   for (const std::string& name : bench::words(o.routing)) routing_named(name);
-  for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
+  for (const std::string& word : bench::words(o.rebalance)) bench::is_on("--rebalance", word);
   for (const std::string& word : bench::words(o.overlap)) travel_with(word);
   bench::is_on("--check", o.check);
   if (bench::is_on("--alone", o.alone) && bench::words(o.routing).size() > 1)
@@ -148,7 +153,7 @@ std::optional<Options> parse(int argc, char** argv) {
 
 struct Variant {
   std::string path, routing;
-  bool node_pool = false;
+  bool rebalance = false;
   std::string overlap;
   bool alone = false;
 };
@@ -160,9 +165,9 @@ std::vector<Variant> variants_of(const Options& o) {
         {bench::words(o.path == "both" ? "gmm" : o.path).front(), o.routing, false, "off", true});
   for (const std::string& path : bench::words(o.path == "both" ? "gmm,loop" : o.path))
     for (const std::string& routing : bench::words(o.routing))
-      for (const std::string& pool : bench::words(o.node_pool))
+      for (const std::string& rebalance : bench::words(o.rebalance))
         for (const std::string& overlap : bench::words(o.overlap))
-          variants.push_back({path, routing, bench::is_on("--node-pool", pool), overlap});
+          variants.push_back({path, routing, bench::is_on("--rebalance", rebalance), overlap});
   return variants;
 }
 
@@ -176,9 +181,12 @@ struct Subject {
   static DispatcherSettings settings_of(const Options& o, const TrainingCase& of, const Mesh& mesh,
                                         const Variant& variant) {
     if (variant.alone) return {};
-    DispatcherSettings settings =
-        bench::dispatcher_settings(o.dispatcher, mesh.ep(), of.model.num_experts, variant.node_pool);
+    DispatcherSettings settings = bench::dispatcher_settings(o.dispatcher, mesh.ep(), of.model.num_experts);
     settings.chunks = o.chunks;
+    if (variant.rebalance)
+      settings.rebalance =
+          bench::replica_rates(of.model, mesh, {.sequences = of.sequences, .length = of.sequence_length},
+                               o.threads, o.net_bytes_per_second);
     return settings;
   }
   Variant variant;
@@ -222,7 +230,7 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
   nlohmann::ordered_json row = {{"case", c.name},
                                 {"path", variant.path},
                                 {"routing", variant.routing},
-                                {"node_pool", variant.node_pool},
+                                {"rebalance", variant.rebalance},
                                 {"overlap", variant.overlap},
                                 {"alone", variant.alone},
                                 {"chunks", variant.alone ? 0 : o.chunks},
@@ -258,9 +266,9 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
 void print(const nlohmann::ordered_json& row) {
   const auto number = [&row](const char* key) { return row.at(key).get<double>(); };
   const auto text = [&row](const char* key) { return row.at(key).get<std::string>(); };
-  std::printf("%-8s %-6s %-9s %4s %-10s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  cpu %.0f ms:",
+  std::printf("%-8s %-6s %-9s %9s %-10s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  cpu %.0f ms:",
               text("case").c_str(), text("path").c_str(), text("routing").c_str(),
-              row["node_pool"].get<bool>() ? "on" : "off",
+              row["rebalance"].get<bool>() ? "on" : "off",
               row["alone"].get<bool>() ? "alone" : text("overlap").c_str(), number("tokens_per_s"),
               number("peak_gflops"), number("tokens_per_s_per_gflops"), number("tokens_per_s_per_gflops_p10"),
               number("tokens_per_s_per_gflops_p90"), number("of_first"), number("of_first_p10"),
@@ -344,7 +352,7 @@ void run(const Options& o, Communicator world) {
   if (mesh.world().rank() == 0) {
     std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), shape.text().c_str(),
                 mesh.world().size());
-    std::printf("%-8s %-6s %-9s %4s %-10s %12s %12s %10s %25s\n", "case", "path", "routing", "pool",
+    std::printf("%-8s %-6s %-9s %9s %-10s %12s %12s %10s %25s\n", "case", "path", "routing", "rebalance",
                 "overlap", "tokens_per_s", "peak_gflops", "ratio", "of_first");
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();

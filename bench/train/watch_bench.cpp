@@ -86,7 +86,7 @@ void run(const Options& o) {
   const TokenSource tokens = random_text(1, 1 << 20);
   const KernelTable kernels = bench::model_kernels(true, DType::kF32);
   const DispatcherSettings dispatcher =
-      bench::dispatcher_settings(o.dispatcher, plain_mesh.ep(), of.model.num_experts, false);
+      bench::dispatcher_settings(o.dispatcher, plain_mesh.ep(), of.model.num_experts);
   StepSubject plain(of, plain_mesh, tokens, kernels, dispatcher),
       shown(of, shown_mesh, tokens, kernels, dispatcher);
   shown.show_on(board);

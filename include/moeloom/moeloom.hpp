@@ -128,7 +128,6 @@
 #include "moeloom/train/collapse_watch.hpp"
 #include "moeloom/train/conflicts.hpp"
 #include "moeloom/train/example_batches.hpp"
-#include "moeloom/train/expert_mover.hpp"
 #include "moeloom/train/mixture.hpp"
 #include "moeloom/train/moments.hpp"
 #include "moeloom/train/muon.hpp"

@@ -109,7 +109,7 @@ std::byte* map_whole(int fd, Index bytes) {
     throw Error(
         system_text("mmap of " + std::to_string(bytes) +
                     " bytes of addresses for memory that ranks share; raise the limit of addresses (ulimit "
-                    "-v), or choose dispatcher = alltoall with node pool = off"));
+                    "-v), or choose dispatcher = alltoall"));
   ::madvise(place, at(bytes), MADV_DONTDUMP);  // every rank would write the whole node's
   ::madvise(place, at(bytes), MADV_HUGEPAGE);  // where the system gives them to shared memory
   return static_cast<std::byte*>(place);
@@ -133,7 +133,7 @@ void reserve_pages(int fd, Index offset, Index bytes) {
   if (result != 0)
     throw Error(system_text("the node has no " + std::to_string(bytes) +
                             " bytes more for memory that ranks share; choose fewer tokens a step, or "
-                            "dispatcher = alltoall with node pool = off: fallocate"));
+                            "dispatcher = alltoall: fallocate"));
 }
 
 }  // namespace
@@ -192,10 +192,9 @@ void NodeMemory::map(const Communicator& node) {
     if (::ftruncate(file.get(), reserve_) != 0) throw Error(system_text("ftruncate of a memfd"));
     end_ = kPage + rounded_up(2 * mailbox_bytes_, kPage);
     if (end_ > reserve_)
-      throw Error(
-          "ranks that share memory need " + std::to_string(end_) + " bytes of addresses each, and have " +
-          std::to_string(reserve_) +
-          "; raise the limit of addresses (ulimit -v), or choose dispatcher = alltoall with node pool = off");
+      throw Error("ranks that share memory need " + std::to_string(end_) +
+                  " bytes of addresses each, and have " + std::to_string(reserve_) +
+                  "; raise the limit of addresses (ulimit -v), or choose dispatcher = alltoall");
     reserve_pages(file.get(), 0, end_);
     maps_[at(rank_)] = map_whole(file.get(), reserve_);
     new (maps_[at(rank_)]) Head{static_cast<std::uint64_t>(word), {}};
@@ -236,10 +235,9 @@ void NodeMemory::meet() {
   give_back_released();
 }
 
-Index NodeMemory::offset_of(const void* place) const {
+std::optional<Index> NodeMemory::offset_of(const void* place) const {
   const std::ptrdiff_t offset = static_cast<const std::byte*>(place) - maps_[at(rank_)];
-  require(place != nullptr && offset >= 0 && offset < end_,
-          "what ranks of a node share must lie in the node's memory");
+  if (place == nullptr || offset < 0 || offset >= end_) return std::nullopt;
   return offset;
 }
 
@@ -268,11 +266,10 @@ NodeMemory::Extent NodeMemory::take_at_end(Index bytes, Index unit) {
   const Index begin = extends ? free_.back().offset : end_;
   const Extent taken{rounded_up(begin, unit), rounded_up(std::max<Index>(bytes, 1), unit)};
   if (taken.offset + taken.bytes > reserve_)
-    throw Error(
-        "a block of " + std::to_string(bytes) + " bytes does not fit behind the " + std::to_string(begin) +
-        " bytes of addresses that were used of " + std::to_string(reserve_) +
-        "; choose fewer tokens a step, or dispatcher = alltoall with node pool = off, or raise the limit "
-        "of addresses if there is one (ulimit -v)");
+    throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
+                std::to_string(begin) + " bytes of addresses that were used of " + std::to_string(reserve_) +
+                "; choose fewer tokens a step, or dispatcher = alltoall, or raise the limit "
+                "of addresses if there is one (ulimit -v)");
   if (extends) free_.pop_back();
   if (taken.offset > begin) make_free({begin, taken.offset - begin});
   end_ = taken.offset + taken.bytes;

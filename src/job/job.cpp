@@ -12,9 +12,7 @@ Exchange AskedExchange::over(const Exchange& known) const {
           .chunks = chunks.value_or(known.chunks),
           .overlap_reduce = overlap_reduce.value_or(known.overlap_reduce),
           .overlap_gather = overlap_gather.value_or(known.overlap_gather),
-          .node_pool = node_pool.value_or(false),
           .rebalance = rebalance,
-          .replace_every = replace_every,
           .expert_rows = known.expert_rows};
 }
 

@@ -45,7 +45,7 @@ GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
 
 /// Faces that would be faster, where they can be had.
 bool packs(const GmmFacts& facts) {
-  return facts.may_pack && !facts.on_disk && facts.packed_bytes <= facts.budget_bytes &&
+  return !facts.on_disk && facts.packed_bytes <= facts.budget_bytes &&
          facts.uses_per_packing >= kUsesThatPayPacking;
 }
 
@@ -59,7 +59,6 @@ std::string why_not_packed(const GmmFacts& facts) {
   if (facts.uses_per_packing < kUsesThatPayPacking)
     return "packing pays from " + rounded_text(kUsesThatPayPacking) + " micro-batches a step on and there " +
            (facts.uses_per_packing == 1 ? "is " : "are ") + rounded_text(facts.uses_per_packing);
-  if (!facts.may_pack) return "packed copies would be out of the reach of the node's other ranks";
   if (facts.on_disk) return "packed copies would hold in memory what lies on a disk";
   const auto [packed, budget] = texts_that_differ(facts.packed_bytes, facts.budget_bytes);
   return "packed copies would take " + packed + ", over the budget " + budget;

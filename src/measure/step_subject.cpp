@@ -94,7 +94,6 @@ StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSo
       batch_{.sequences = of.sequences, .length = of.sequence_length},
       sampler_(tokens, split_tokens(tokens.size(), 0), batch_, mesh.world().size(), of.seed),
       trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_, settings_of(of, batch_)) {
-  require(!dispatcher.node_pool || dispatcher.memory != nullptr, "a node pool needs memory of the node");
   initialise(state_->store, of.model, of.seed);
   if (of.routing && !of.routing->recorded()) route_as(*of.routing, of.model, of.seed, state_->store);
   state_->store.settle();

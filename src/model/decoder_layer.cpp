@@ -210,17 +210,6 @@ const MoeActivations* DecoderLayer::moe() const {
   return moe == nullptr ? nullptr : &moe->activations();
 }
 
-const ExpertSeats* DecoderLayer::seats() const {
-  const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
-  return moe == nullptr ? nullptr : &moe->seats();
-}
-
-void DecoderLayer::take_seats(ExpertSeats seats) {
-  auto* const moe = std::get_if<MoeLayer>(&feed_forward_);
-  require(moe != nullptr, "a dense layer has no experts to move");
-  moe->take_seats(std::move(seats));
-}
-
 const PackedExperts* DecoderLayer::packed() const {
   const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
   return moe == nullptr ? nullptr : &moe->packed();

@@ -30,20 +30,16 @@ MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router, Index layer, const
       layer_(layer),
       router_({weights.router, weights.d_router, weights.sums, weights.router_bias, weights.d_router_bias,
                weights.router_adapter},
-              router, layer, routing.training, routing.dtype),
-      seats_(router.num_experts) {
+              router, layer, routing.training, routing.dtype) {
   if (router.weight_on_input) weights_.experts.activation.scale_on = RowScaleOn::kInputs;
   if (weights.shared) shared_.emplace(*weights.shared);
 }
 
-std::span<const std::int32_t> MoeLayer::sent_seats() const {
-  return seats_.as_numbered() ? saved_.routing.sent_idx() : saved_.sent_seats;
-}
-
 void MoeLayer::count_leaves(const Communicator& ep) {
   const Index each = weights_.experts.sums->rows_per_leaf;
-  saved_.rows_per_leaf = exchange_leaf_counts(ep, sent_seats(), std::ssize(saved_.plan.tokens_per_expert),
-                                              {saved_.plan.tokens / each, each * saved_.plan.top_k});
+  saved_.rows_per_leaf =
+      exchange_leaf_counts(ep, saved_.routing.sent_idx(), std::ssize(saved_.plan.tokens_per_expert),
+                           {saved_.plan.tokens / each, each * saved_.plan.top_k});
   const Index leaves = saved_.plan.tokens / each;
   for (Index group = 0; group < std::ssize(saved_.plan.rows_per_source); ++group) {
     const auto first = saved_.rows_per_leaf.begin() + group * leaves;
@@ -69,9 +65,8 @@ void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states,
   statistics.add(layer_, saved_.routing, tokens.is_real, tokens.tokens_per_sequence);
 
   context.clock.enter(Phase::kPlan);
-  if (!seats_.as_numbered()) seats_.find_seats(saved_.routing.sent_idx(), saved_.sent_seats);
   in_layer(layer_, context, [&] {
-    context.dispatcher.plan(sent_seats(), saved_.routing.top_k, saved_.plan);
+    context.dispatcher.plan(saved_.routing.sent_idx(), saved_.routing.top_k, saved_.plan);
     saved_.rows_per_leaf.clear();
     if (weights_.experts.sums != nullptr && context.tokens.training) count_leaves(context.dispatcher.ep());
     saved_.slices = slices_within(context);
@@ -102,7 +97,7 @@ void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_s
   }
 
   clock.enter(Phase::kExperts);
-  experts.refresh(packed_, kernels.grouped_matmul, weights_.experts, version);
+  packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
   experts.forward(expert_pass(context, saved_.plan), dispatcher, trip);
 
   clock.enter(Phase::kCombine);

@@ -55,7 +55,8 @@ void MoeLayer::plan_slice(const MoeContext& context, Index slice) {
   const Index top_k = saved_.routing.top_k;
   const Stretch tokens = tokens_of(saved_.plan.tokens, saved_.slices, slice);
   context.clock.enter(Phase::kPlan);
-  context.dispatcher.plan(slots_of(sent_seats(), tokens, top_k), top_k, context.workspace.slice_plan);
+  context.dispatcher.plan(slots_of(saved_.routing.sent_idx(), tokens, top_k), top_k,
+                          context.workspace.slice_plan);
 }
 
 void MoeLayer::forward_slice(const MoeContext& context, Index slice, ConstMatrixView hidden_states,
@@ -76,7 +77,7 @@ void MoeLayer::forward_slice(const MoeContext& context, Index slice, ConstMatrix
   dispatcher.begin(trip);
   const Meanwhile rows_travel(dispatcher.progress());
   clock.enter(Phase::kExperts);
-  experts.refresh(packed_, kernels.grouped_matmul, weights_.experts, version);
+  packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
   experts.forward(expert_pass(context, workspace.slice_plan), dispatcher, trip);
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);

@@ -45,8 +45,7 @@ Trainer::Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, Shar
       mesh_(mesh),
       optimizer_(optimizer),
       batches_(std::move(batches)),
-      settings_(std::move(settings)),
-      mover_(decoder, store, optimizer, mesh, settings_.replace) {
+      settings_(std::move(settings)) {
   const BatchShape& batch = settings_.batch;
   const LeafSettings& leaves = store.leaves();
   if (!leaves.exact()) return;
@@ -62,7 +61,6 @@ StepReport Trainer::step(Index step) {
   decoder_.clock().enter_step(step, 0);
   const std::int64_t sent_before = message_bytes(mesh_);
   const DispatchTraffic dispatched_before = decoder_.dispatch_traffic();
-  const PoolCounts pooled_before = decoder_.pool_counts();
   const RebalanceCounts rebalanced_before = decoder_.rebalance_counts();
   const Index packings_before = decoder_.compute_weights().packings;
   StepReport report;
@@ -81,7 +79,6 @@ StepReport Trainer::step(Index step) {
   report.phase_seconds = decoder_.clock().take();
   report.message_bytes = message_bytes(mesh_) - sent_before;
   report.dispatch = decoder_.dispatch_traffic() - dispatched_before;
-  report.pool = decoder_.pool_counts() - pooled_before;
   report.rebalance = decoder_.rebalance_counts() - rebalanced_before;
   report.packings = decoder_.compute_weights().packings - packings_before;
   report.packed_bytes = decoder_.compute_weights().bytes;
@@ -222,8 +219,6 @@ void Trainer::update(StepReport& report, StepRouting& routing) {
   decoder_.clock().enter(Phase::kOptimizer);
   optimizer_.update(report.learning_rate, report.grad_norm, report.rows_per_expert);
   move_router_biases(routing.chosen(), decoder_.config().num_experts, settings_.router_bias_rate, store_);
-  if (settings_.replace.every > 0) settle();
-  report.replace = mover_.after_step(report.rows_per_expert);
 }
 
 template <typename Where>

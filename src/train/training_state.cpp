@@ -45,13 +45,11 @@ LeafSettings checked_leaves(const ModelConfig& config, const TrainingStateSettin
 
 /// Throws ShapeError for what cannot be had together.
 std::vector<ParameterSpec> checked(std::vector<ParameterSpec> specs, const TrainingStateSettings& settings) {
-  const DispatcherSettings& dispatcher = settings.dispatcher;
   Job job = settings.job;
-  job.exchange.node_pool = dispatcher.node_pool;
-  job.exchange.rebalance = dispatcher.rebalance.has_value();
-  job.exchange.combine = dispatcher.wire.combine;
-  job.exchange.wire = dispatcher.wire.dtype;
-  const auto found = conflicts(job, specs, settings.routing.row_budget);
+  job.exchange.rebalance = settings.dispatcher.rebalance.has_value();
+  job.exchange.combine = settings.dispatcher.wire.combine;
+  job.exchange.wire = settings.dispatcher.wire.dtype;
+  const auto found = conflicts(job, settings.routing.row_budget);
   require(found.empty(), joined(found, "; "));
   return specs;
 }

@@ -173,8 +173,8 @@ TEST(NodeMemory, TellsWhereInItAPlaceLiesAndRefusesOthers) {
   const NodeBlock block(memory, 8192);
   EXPECT_EQ(memory->offset_of(block.data() + 100), block.offset() + 100);
   const int elsewhere = 0;
-  EXPECT_THROW(memory->offset_of(&elsewhere), ShapeError);
-  EXPECT_THROW(memory->offset_of(nullptr), ShapeError);
+  EXPECT_FALSE(memory->offset_of(&elsewhere));
+  EXPECT_FALSE(memory->offset_of(nullptr));
   memory->meet();
 }
 

@@ -34,7 +34,7 @@ draw() {
   drawn_word=${words[RANDOM % $#]}
 }
 
-# How many ranks in which mesh, and what must not change a bit: the way of rows, a pool, and how it is saved.
+# How many ranks in which mesh, and what must not change a bit: the way of rows, replicas, and how it is saved.
 draw_mesh() {
   local ways=(shared alltoall hierarchical)
   draw ranks 2 2 3 4
@@ -47,13 +47,13 @@ draw_mesh() {
   draw way "${ways[@]}"
   mesh=(--ep "$ep" --async-save "$async")
   ((ep == 1)) || mesh+=(--dispatcher "$way")
-  pool=
-  if ((ep > 1 && RANDOM % 3 == 0)) && [[ $way == shared || $way == hierarchical ]]; then
-    pool=", pool"
-    mesh+=(--node-pool true)
+  rebalance=
+  if ((ep > 1 && RANDOM % 3 == 0)); then
+    rebalance=", rebalance"
+    mesh+=(--rebalance true)
   fi
   ((ep > 1)) || way="no dispatcher"
-  what="$ranks ranks, ep $ep, $way$pool, async $async"
+  what="$ranks ranks, ep $ep, $way$rebalance, async $async"
 }
 
 # whole: the folder of the run of this mesh that nothing disturbed, in $undisturbed; beside it, its model.

@@ -216,7 +216,7 @@ void run_environment(std::string_view input) {
 
 std::vector<std::string> environment_seeds() {
   return {"MOELOOM_PATCH=1\nTWINKLE_NPU_PATCH=0\nOMP_NUM_THREADS=4,2\n",
-          "MOELOOM_GMM_PATCH=force\nMOELOOM_NODE_POOL=off\nMOELOOM_BF16=emulate\nMOELOOM_PRETEND_NODES=2\n",
+          "MOELOOM_GMM_PATCH=force\nMOELOOM_BF16=emulate\nMOELOOM_PRETEND_NODES=2\n",
           "OMPI_COMM_WORLD_RANK=3\nMOELOOM_LOG=debug\nXDG_CACHE_HOME=/tmp\nHOME=x\n"};
 }
 

@@ -25,11 +25,11 @@ GmmFacts with(void (*change)(GmmFacts&)) {
 }
 
 /// As train's: packed faces take twice what the masters do.
-GmmFacts facts_of(bool contiguous, double uses, bool may_pack, bool within_budget) {
+GmmFacts facts_of(bool contiguous, double uses, bool on_disk, bool within_budget) {
   GmmFacts facts = sharded();
   facts.contiguous = contiguous;
   facts.uses_per_packing = uses;
-  facts.may_pack = may_pack;
+  facts.on_disk = on_disk;
   facts.packed_bytes = 24 * kMiB;
   facts.budget_bytes = within_budget ? facts.packed_bytes : facts.packed_bytes - 1;
   return facts;
@@ -37,7 +37,7 @@ GmmFacts facts_of(bool contiguous, double uses, bool may_pack, bool within_budge
 
 /// Of the table's shape "default".
 GmmFacts small_calls() {
-  GmmFacts facts = facts_of(true, 8, true, true);
+  GmmFacts facts = facts_of(true, 8, false, true);
   facts.expert_bytes = Index{768} << 10;
   facts.rows_per_expert = 1;
   facts.avx512 = true;
@@ -84,28 +84,24 @@ const std::vector<Case>& cases() {
        with([](GmmFacts& f) { f.budget_bytes = f.resident_bytes; }), true,
        "ep = 4: the resident expert weights 12 MiB are sharded, contiguous and within the budget 12 MiB "
        "(upstream rule)"},
-      {"auto, one use", GmmRequest::kAuto, facts_of(true, 1, true, true), true,
+      {"auto, one use", GmmRequest::kAuto, facts_of(true, 1, false, true), true,
        "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read the masters, because "
        "packing pays from 4 micro-batches a step on and there is 1"},
-      {"auto, few uses, whatever else", GmmRequest::kAuto, facts_of(true, 3, false, false), true,
+      {"auto, few uses, whatever else", GmmRequest::kAuto, facts_of(true, 3, true, false), true,
        "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read the masters, because "
        "packing pays from 4 micro-batches a step on and there are 3"},
-      {"auto, many uses", GmmRequest::kAuto, facts_of(true, 8, true, true), true,
+      {"auto, many uses", GmmRequest::kAuto, facts_of(true, 8, false, true), true,
        "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read packed copies "
        "(24 MiB, within the budget 24 MiB), because 8 micro-batches a step use them and 4 pay for packing",
        true},
-      {"auto, many uses, one byte over the budget", GmmRequest::kAuto, facts_of(true, 8, true, false), true,
+      {"auto, many uses, one byte over the budget", GmmRequest::kAuto, facts_of(true, 8, false, false), true,
        "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read the masters, because "
        "packed copies would take 25165824 bytes, over the budget 25165823 bytes"},
-      {"auto, many uses that a node pool could not share", GmmRequest::kAuto, facts_of(true, 8, false, true),
-       true,
-       "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read the masters, because "
-       "packed copies would be out of the reach of the node's other ranks"},
-      {"auto, not contiguous", GmmRequest::kAuto, facts_of(false, 1, true, true), false,
+      {"auto, not contiguous", GmmRequest::kAuto, facts_of(false, 1, false, true), false,
        "a rank's expert weights (12 MiB a layer) are not contiguous, so every grouped product would copy "
        "them; packed copies, which would be contiguous, are not made, because packing pays from 4 "
        "micro-batches a step on and there is 1"},
-      {"auto, not contiguous, many uses", GmmRequest::kAuto, facts_of(false, 4, true, true), true,
+      {"auto, not contiguous, many uses", GmmRequest::kAuto, facts_of(false, 4, false, true), true,
        "a rank's expert weights (12 MiB a layer) are not contiguous, but packed copies are; grouped products "
        "read packed copies (24 MiB, within the budget 24 MiB), because 4 micro-batches a step use them and 4 "
        "pay for packing",
@@ -116,11 +112,6 @@ const std::vector<Case>& cases() {
        true},
       {"force, many uses of what lies on a disk", GmmRequest::kForce, with([](GmmFacts& f) {
          f.on_disk = true;
-         f.uses_per_packing = 8;
-       }),
-       true, "GMM request force: the experts run grouped, whatever the facts"},
-      {"force, many uses that a node pool could not share", GmmRequest::kForce, with([](GmmFacts& f) {
-         f.may_pack = false;
          f.uses_per_packing = 8;
        }),
        true, "GMM request force: the experts run grouped, whatever the facts"},
@@ -149,11 +140,11 @@ TEST(GmmPolicy, DecidesByTheTable) {
 TEST(GmmPolicy, AutoRunsGroupedWhereWhatItReadsIsContiguous) {
   for (const bool contiguous : {true, false})
     for (const double uses : {0.0, 1.0, 3.0, 3.5, 4.0, 5.0, 64.0})
-      for (const bool may_pack : {true, false})
+      for (const bool on_disk : {true, false})
         for (const bool within_budget : {true, false}) {
-          const GmmFacts facts = facts_of(contiguous, uses, may_pack, within_budget);
+          const GmmFacts facts = facts_of(contiguous, uses, on_disk, within_budget);
           const GmmDecision decision = decide_gmm(GmmRequest::kAuto, facts);
-          EXPECT_EQ(decision.packs, uses >= 4 && may_pack && within_budget) << decision.reason;
+          EXPECT_EQ(decision.packs, uses >= 4 && !on_disk && within_budget) << decision.reason;
           EXPECT_EQ(decision.apply, contiguous || decision.packs) << decision.reason;
         }
 }

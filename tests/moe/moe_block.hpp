@@ -126,6 +126,8 @@ class Block {
                    .shared_gate_up_bias =
                        zeros(weights_.shared_gate_up_bias, frozen.contains("shared_gate_up_bias")),
                    .shared_down_bias = zeros(weights_.shared_down_bias, frozen.contains("shared_down_bias"))},
+        gate_up_(in_memory(weights_.gate_up, dispatcher.weights_memory())),
+        down_(in_memory(weights_.down, dispatcher.weights_memory())),
         layer_(views(), router),
         dispatcher_(ep, whole.experts(), dispatcher),
         experts_(dispatcher) {}
@@ -179,6 +181,12 @@ class Block {
     if (stacked.rows() == 0) return Matrix();
     return Matrix::copy_of(stacked.view().rows_from(held_.begin * rows_each, held_.count * rows_each));
   }
+  static RowBuffer in_memory(const Matrix& weight, std::shared_ptr<NodeMemory> memory) {
+    RowBuffer rows(std::move(memory));
+    rows.reshape_uninitialised(weight.rows(), weight.cols());
+    copy(weight, rows);
+    return rows;
+  }
   static Matrix zeros(const Matrix& weight, bool frozen) {
     return frozen ? Matrix() : Matrix(weight.rows(), weight.cols());
   }
@@ -187,8 +195,8 @@ class Block {
     MoeWeights weights{.router = weights_.router,
                        .d_router = gradients_.router,
                        .experts = {.experts = held_.count,
-                                   .gate_up = weights_.gate_up,
-                                   .down = weights_.down,
+                                   .gate_up = gate_up_,
+                                   .down = down_,
                                    .d_gate_up = gradients_.gate_up,
                                    .d_down = gradients_.down,
                                    .activation = weights_.activation,
@@ -217,6 +225,7 @@ class Block {
   KernelTable kernels_;
   ExpertRange held_;
   BlockWeights weights_, gradients_;
+  RowBuffer gate_up_, down_;  // where the dispatcher wants them
   MoeLayer layer_;
   Dispatcher dispatcher_;
   ExpertRunner experts_;

@@ -115,6 +115,10 @@ TEST(HalfGradients, HaveTheSameBitsWhicheverWayRowsTravelAndGradientsAreReduced)
     expect_same("sharded", [](TrainingRunSettings& s) { s.shard_dense = true; });
     expect_same("packed", [](TrainingRunSettings& s) { s.packed = true; });
     expect_same("in chunks", [](TrainingRunSettings& s) { s.chunks = 2; });
+    expect_same("replicas", [](TrainingRunSettings& s) { s.rebalance = kFreeWeights; });
+    expect_same("replicas in the node's memory", [](TrainingRunSettings& s) {
+      s.dispatcher = DispatcherKind::kShared, s.rebalance = kFreeWeights;
+    });
     expect_same("made again", [](TrainingRunSettings& s) { s.recompute = Recompute::kBlock; });
   }
 }
@@ -131,13 +135,17 @@ TEST(HalfGradients, ReduceByLayerTheLastMicroBatchAlone) {
   }
 }
 
-TEST(HalfGradients, OfExpertsThatMoveGoOnWithTheirOwn) {
-  const Index world = Communicator::world().size();
-  TrainingRunSettings settings = with_halves({.experts = 8});
-  if (world == 1 || 8 % world != 0) return;
-  const std::vector<double> first = TrainingRun(shape_of(1, world), settings).losses(6);
-  settings.replace_every = 2;
-  EXPECT_LE(relative_gap(TrainingRun(shape_of(1, world), settings).losses(6), first), 1e-4);
+TEST(HalfGradients, OfReplicasAreRoundedWithTheirOwnersInEachMicroBatch) {
+  const MeshShape shape = shape_of(1, Communicator::world().size());
+  TrainingRunSettings settings = with_halves({.global_batch = 24, .accumulation = 2});
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared}) {
+    SCOPED_TRACE(name_of(kind));
+    settings.dispatcher = kind;
+    settings.rebalance.reset();
+    const Outcome plain = outcome_of(shape, settings);
+    settings.rebalance = kFreeWeights;
+    expect_same_bits(outcome_of(shape, settings), plain);
+  }
 }
 
 TEST(HalfGradients, AreSearchedForWhatIsNotFinite) {

@@ -1,5 +1,6 @@
 // Training with replicas of experts, micro-batch by micro-batch.
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 
 #include "training_run.hpp"
 #include <gtest/gtest.h>
@@ -66,16 +67,42 @@ TEST(TrainerRebalance, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
       {"between nodes, in chunks",
        {.dispatcher = DispatcherKind::kHierarchical, .wire = {.pretended_nodes = 2}, .chunks = 2}});
   cases.push_back({"bf16 rows", {.wire = {.dtype = WireDType::kBf16}}});
+  cases.push_back({"bf16 masters", {.masters = Storage::kBf16}});
+  cases.push_back(
+      {"split masters, bf16 gradients", {.masters = Storage::kSplit, .gradients = Storage::kBf16}});
+  cases.push_back(
+      {"shared, split masters", {.dispatcher = DispatcherKind::kShared, .masters = Storage::kSplit}});
   for (const auto& [name, settings] : cases) {
     SCOPED_TRACE(name);
     expect_the_course_without(shape_of(1, world), settings);
   }
 }
 
+TrainingRunSettings with_adapter(TrainingRunSettings settings, Storage base_stored) {
+  settings.model = with_experts(settings.model, settings.experts);
+  settings.model.adapter = resolve_adapter(
+      settings.model, {.rank = 3, .targets = {"attention", "experts"}, .base_stored = base_stored});
+  return settings;
+}
+
+TEST(TrainerRebalance, HasTheSameBitsForAdaptersBesideWeightsInFp32Bf16AndF16) {
+  const Index world = Communicator::world().size();
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared}) {
+    std::vector<NamedRun> cases = runs_that_may_differ({.dispatcher = kind});
+    std::erase_if(cases, [](const NamedRun& run) { return !run.settings.frozen.empty(); });
+    for (const auto& [name, settings] : cases)
+      for (const Storage base_stored : {Storage::kFp32, Storage::kBf16, Storage::kF16}) {
+        SCOPED_TRACE(std::string(name_of(kind)) + ", " + name + ", " + std::string(name_of(base_stored)));
+        expect_the_course_without(shape_of(1, world), with_adapter(settings, base_stored));
+      }
+  }
+}
+
 TEST(TrainerRebalance, HasTheSameBitsForTwoThreads) {
   if (Communicator::world().size() != 2) GTEST_SKIP() << "on 2 ranks";
   set_threads(2);
-  expect_the_course_without(shape_of(1, 2), {});
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared})
+    expect_the_course_without(shape_of(1, 2), {.dispatcher = kind});
   set_threads(1);
 }
 

@@ -51,9 +51,7 @@ struct TrainingRunSettings {
   WireSettings wire = {};
   Index swap_nodes = 0;  // the world goes by swaps, as if it were on so many nodes; 0: as it goes
   Index chunks = 0;      // in which rows travel
-  bool node_pool = false;
   std::optional<RebalanceRates> rebalance = {};
-  Index replace_every = 0;            // by rates of free weights
   std::set<std::string> frozen = {};  // names of parameters
   TrainerHooks hooks = {};
   std::uint64_t weights_seed = 3;
@@ -115,10 +113,6 @@ struct TrainingRun {
                  .batch = batch,
                  .aux_loss_coef = settings.aux_loss_coef,
                  .z_loss_coef = settings.z_loss_coef,
-                 .replace = {.every = settings.replace_every,
-                             .rates = kFreeWeights,
-                             .pooled_by_node = settings.node_pool,
-                             .pretended_nodes = settings.wire.pretended_nodes},
                  .on_nan = settings.on_nan,
                  .check_replicas = settings.check_replicas,
                  .check_steps = settings.check_steps,
@@ -145,7 +139,6 @@ struct TrainingRun {
     DispatcherSettings made =
         open_dispatcher(settings.dispatcher, mesh.ep(), config.num_experts, settings.wire);
     made.chunks = settings.chunks;
-    made.node_pool = settings.node_pool;
     made.rebalance = settings.rebalance;
     return made;
   }

@@ -41,9 +41,8 @@ class NodeMemory {
   int size() const { return static_cast<int>(maps_.size()); }
   /// A place in some rank's memory, as this process sees it.
   std::byte* address(int rank, Index offset) const { return maps_[at(rank)] + offset; }
-  /// Where every rank finds, in this rank's memory, what lies there at `place`. Throws ShapeError for what
-  /// lies elsewhere.
-  Index offset_of(const void* place) const;
+  /// Where every rank finds, in this rank's memory, what lies there at `place`; none: it lies elsewhere.
+  std::optional<Index> offset_of(const void* place) const;
 
   /// What the others read in inbox(rank()) after the next meeting.
   std::span<std::byte> outbox();

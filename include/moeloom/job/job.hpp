@@ -42,9 +42,7 @@ struct Exchange {
   Index chunks = 0;             // in which rows travel while experts compute; 0: whole, experts wait for all
   bool overlap_reduce = false;  // sums of gradients travel while backward goes on
   bool overlap_gather = false;  // new weights travel while the next forward goes on
-  bool node_pool = false;       // ranks of a node run each other's experts in its memory
-  bool rebalance = false;   // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
-  Index replace_every = 0;  // steps after which experts change ranks for good, where it pays; 0: never
+  bool rebalance = false;  // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
   /// Rows of each expert as far as routing is known, a list for each sparse layer (of several steps, if so
   /// many are known), or one for all: their ratios count, and the lists' mean. Empty: even.
   std::vector<std::vector<double>> expert_rows = {};
@@ -58,9 +56,7 @@ struct AskedExchange {
   std::optional<Index> chunks = {};  // 0: rows travel whole
   std::optional<bool> overlap_reduce = {};
   std::optional<bool> overlap_gather = {};
-  std::optional<bool> node_pool = {};  // none: off
   bool rebalance = false;
-  Index replace_every = 0;
 
   /// What is asked; `known` says what is left open, and the rows of experts.
   Exchange over(const Exchange& known) const;

@@ -28,7 +28,6 @@ struct GmmFacts {
   bool avx512 = false;           // every rank's CPU has it
   bool loop_may_run = true;      // false: bf16 products, or bits that may not depend on the rows of a call
   double uses_per_packing = 1;   // micro-batches that share one packing
-  bool may_pack = true;          // false: ranks that read each other's masters could not reach packed faces
   bool on_disk = false;          // the masters are, and packed faces would bring them back into memory
 };
 

@@ -40,11 +40,11 @@ class LayerInputs {
   Matrix d_output_;  // [T, D]
 };
 
-/// A layer with weights that do not depend on the mesh. Where the dispatcher's ranks pool their experts,
-/// those lie in the node's memory.
+/// A layer with weights that do not depend on the mesh. Where the dispatcher plans replicas, experts
+/// lie in the node's memory, if it has one.
 class LayerSubject {
  public:
-  /// The mesh must outlive it. Throws ShapeError for a pool without memory of the node.
+  /// The mesh must outlive it.
   LayerSubject(const LayerSizes& sizes, const Mesh& mesh, const KernelTable& kernels,
                const DispatcherSettings& dispatcher, std::uint64_t seed);
   /// One step of all ranks with new weights, so that packing them is paid. Collective over the world.
@@ -63,7 +63,7 @@ class LayerSubject {
   const Mesh& mesh() const { return *mesh_; }
   /// Since it was made, on this rank; all zeros without rebalancing.
   RebalanceCounts rebalance_counts() const {
-    return experts_.rebalance_traffic() += dispatcher_.rebalance_counts();
+    return RebalanceCounts(experts_.rebalance_traffic()) += dispatcher_.rebalance_counts();
   }
   /// What the experts' products multiply.
   DType dtype() const { return kernels_.grouped_matmul.element; }

@@ -82,10 +82,6 @@ class Decoder {
   /// The kernels from the next forward on; between a forward and its backward there is no other table.
   void use(const KernelTable& kernels) { kernels_ = kernels; }
 
-  /// Where the experts of a sparse layer lie from the next forward on: the store's weights of them lie there,
-  /// and every rank says the same.
-  void take_seats(Index layer, ExpertSeats seats) { layers_[at(layer)].take_seats(std::move(seats)); }
-
   const ModelConfig& config() const { return config_; }
   const BalanceSettings& balance() const { return balance_; }
   const std::deque<DecoderLayer>& layers() const { return layers_; }
@@ -94,11 +90,9 @@ class Decoder {
   std::optional<Index> first_non_finite_layer() const;
   ComputeWeights compute_weights() const;
   DispatchTraffic dispatch_traffic() const { return dispatcher_.traffic(); }
-  /// All zeros without a node pool.
-  PoolCounts pool_counts() const { return experts_.counts(); }
   /// All zeros without rebalancing.
   RebalanceCounts rebalance_counts() const {
-    return experts_.rebalance_traffic() += dispatcher_.rebalance_counts();
+    return RebalanceCounts(experts_.rebalance_traffic()) += dispatcher_.rebalance_counts();
   }
   /// That experts of a layer had at once on this rank, in any forward so far.
   Index most_rows() const;

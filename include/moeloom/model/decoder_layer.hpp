@@ -83,10 +83,6 @@ class DecoderLayer {
   MixerCache make_cache(Index capacity) const { return mixer_.make_cache(capacity); }
   /// The routing of the last forward; null for a dense layer.
   const MoeActivations* moe() const;
-  /// Where its experts lie; null for a dense layer.
-  const ExpertSeats* seats() const;
-  /// Throws ShapeError for a dense layer.
-  void take_seats(ExpertSeats seats);
   /// Compute weights of the experts; null for a dense layer.
   const PackedExperts* packed() const;
   /// That its experts had at once on this rank; 0 of a dense layer.

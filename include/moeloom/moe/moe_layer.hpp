@@ -6,7 +6,6 @@
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 #include "moeloom/moe/experts/expert_runner.hpp"
 #include "moeloom/moe/experts/shared_expert.hpp"
-#include "moeloom/moe/rebalance/expert_seats.hpp"
 #include "moeloom/moe/routing/router_layer.hpp"
 #include "moeloom/moe/routing/router_losses.hpp"
 
@@ -30,11 +29,10 @@ struct MoeWeights {
 struct MoeActivations {
   Matrix router_logits;  // [T, E]; backward turns it into their gradient
   Routing routing;
-  std::vector<std::int32_t> sent_seats;  // [N] of those that routing sends to, where experts have moved
-  DispatchPlan plan;                     // of all tokens; its experts are seats
-  std::vector<Index> rows_per_leaf;      // [e, ep x leaves], by source rank; empty where sums are not exact
-  ExpertActivations experts;             // empty where backward makes them again
-  Index slices = 1;                      // in which the rows came; of several, `experts` are the last one's
+  DispatchPlan plan;                 // of all tokens
+  std::vector<Index> rows_per_leaf;  // [e, ep x leaves], by source rank; empty where sums are not exact
+  ExpertActivations experts;         // empty where backward makes them again
+  Index slices = 1;                  // in which the rows came; of several, `experts` are the last one's
 
   /// Without `experts`.
   static double bytes_of(const RouterSettings& router, const TripShape& trip) {
@@ -106,10 +104,6 @@ class MoeLayer {
                 const RouterLossGradient& router_losses, ConstMatrixView d_output,
                 MatrixView d_hidden_states);
 
-  /// Where each expert lies from the next forward on. `seats`: the same on every rank, as its weights do.
-  void take_seats(ExpertSeats seats) { seats_ = std::move(seats); }
-  const ExpertSeats& seats() const { return seats_; }
-
   const MoeActivations& activations() const { return saved_; }
   const PackedExperts& packed() const { return packed_; }
   /// That this rank's experts had at once, in any forward so far.
@@ -117,7 +111,6 @@ class MoeLayer {
 
  private:
   ExpertPass expert_pass(const MoeContext& context, const DispatchPlan& plan);
-  std::span<const std::int32_t> sent_seats() const;
   /// How the rows of the plan are made of leaves. Collective over ep.
   void count_leaves(const Communicator& ep);
   /// Rows of `tokens` out once more, for what experts keep of them. Collective over ep.
@@ -142,7 +135,6 @@ class MoeLayer {
   MoeWeights weights_;
   Index layer_;
   RouterLayer router_;
-  ExpertSeats seats_;
   PackedExperts packed_;
   MoeActivations saved_;
   Index most_rows_ = 0;

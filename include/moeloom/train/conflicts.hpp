@@ -1,17 +1,15 @@
-// Of what a rank keeps, and of exact sums, what cannot be had together: one list, for who decides on a job
-// and for who makes its state. Which dispatcher can do what is another (plan/decide/dispatcher_ways.hpp).
+// Of exact sums what cannot be had together with them: one list, for who decides on a job and for who makes
+// its state. Which dispatcher can do what is another (plan/decide/dispatcher_ways.hpp).
 #pragma once
 
 #include "moeloom/job/job.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 #include <string>
 #include <vector>
 
 namespace moeloom {
 
-/// A sentence each; empty: all of it can be had. `parameters`: as they are kept; row_budget: MoeContext's.
-std::vector<std::string> conflicts(const Job& job, const std::vector<ParameterSpec>& parameters,
-                                   Index row_budget);
+/// A sentence each; empty: all of it can be had. row_budget: MoeContext's.
+std::vector<std::string> conflicts(const Job& job, Index row_budget);
 
 }  // namespace moeloom

@@ -11,7 +11,6 @@
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/job/job.hpp"
 #include "moeloom/model/parts/parameters.hpp"
-#include "moeloom/moe/rebalance/expert_seats.hpp"
 #include "moeloom/train/adamw.hpp"
 #include "moeloom/train/muon.hpp"
 #include "moeloom/train/muon_weights.hpp"
@@ -100,11 +99,6 @@ class ShardedOptimizer {
   void await_weights(Index part);
   void await_weights();
 
-  /// Moments and update counts of a layer's experts go to where their weights do. `moves`: the same on every
-  /// rank, of seats that ep divides; the store still holds the experts from before. Collective over the
-  /// world.
-  void move_experts(Index layer, std::span<const SeatMove> moves);
-
   const OptimizerSettings& settings() const { return settings_; }
   const Keeping& keeping() const { return keeping_; }
   const std::vector<OwnedBlock>& owned_blocks() const { return blocks_; }
@@ -144,8 +138,6 @@ class ShardedOptimizer {
   std::size_t bucket_length(std::span<const OwnedBlock> blocks) const;
   void deal_blocks();
   void deal_bucket(Placement placement, std::span<const OwnedBlock> blocks);
-  void move_moments(Index parameter, std::span<const SeatMove> moves);
-  void move_times(Index parameter, std::span<const SeatMove> moves);
   template <typename Number>
   static std::span<Number> stretch(std::span<Number> arena, const Bucket& bucket);
   template <typename Number>

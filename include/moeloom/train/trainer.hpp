@@ -3,11 +3,9 @@
 
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/moe/dispatch/dispatch_traffic.hpp"
-#include "moeloom/moe/experts/pool_board.hpp"
 #include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/router_statistics.hpp"
 #include "moeloom/train/batch_source.hpp"
-#include "moeloom/train/expert_mover.hpp"
 #include "moeloom/train/router_bias.hpp"
 #include "moeloom/train/schedule.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
@@ -44,7 +42,6 @@ struct TrainerSettings {
   double aux_loss_coef = 0;
   double z_loss_coef = 0;
   double router_bias_rate = 0;  // 0: biases of the choice are left alone
-  ReplaceSettings replace = {};
   OnNan on_nan = OnNan::kStop;
   Index check_replicas = 0;  // every so many steps replicas are compared across ranks; 0: never
   Index check_steps = 0;     // every so many steps gradients are computed twice; 0: never
@@ -58,7 +55,7 @@ struct RoutingReport {
   double dropped_share = 0;  // of the slots that chose an expert, those that capacity left without a row
 };
 
-/// The same on every rank but for seconds, phases, bytes (those of `replace` and its seconds too) and
+/// The same on every rank but for seconds, phases, bytes and
 /// packings, which are this rank's.
 struct StepReport {
   Index step = 0;
@@ -75,7 +72,6 @@ struct StepReport {
   std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
   std::int64_t message_bytes = 0;
   DispatchTraffic dispatch;   // of those bytes, the dispatcher's between nodes
-  PoolCounts pool;            // tasks of the node pool that this rank ran
   RebalanceCounts rebalance;  // this rank's part; sum_over() ranks is the job's
   Index packings = 0;         // of expert weights in this step
   Index packed_bytes = 0;     // that their packed faces take
@@ -83,9 +79,8 @@ struct StepReport {
       rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
   /// The same of slots as their tokens chose, before capacity leaves some without a row; without padding.
   std::vector<std::vector<Index>> chosen_per_expert;
-  std::optional<ReplaceReport> replace;  // of a step after which it was decided
-  Index row_slices = 1;                  // the most that a layer ran in, for its row budget
-  std::vector<RoutingReport> routing;    // [layer], of the same tokens; zeros if dense
+  Index row_slices = 1;                // the most that a layer ran in, for its row budget
+  std::vector<RoutingReport> routing;  // [layer], of the same tokens; zeros if dense
 };
 
 class Trainer {
@@ -135,7 +130,6 @@ class Trainer {
   ShardedOptimizer& optimizer_;
   BatchSource batches_;
   TrainerSettings settings_;
-  ExpertMover mover_;
   NamedHashes held_;  // after the update before a step that is checked; else empty
 };
 

@@ -111,7 +111,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
     if (const Index left_out = modules_left_out(asked.config); left_out > 0)
       log.warn(adapter_left_out(asked.adapter_folder(), left_out));
   set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
-  RunRequest request = run_request({}, {.chunks = 0, .node_pool = false}, asked.flags);
+  RunRequest request = run_request({}, {.chunks = 0}, asked.flags);
   request.use = decodes ? Use::kDecoding : Use::kScoring;
   const Job job{.batch = {.sequences = mesh_.world().size(), .length = 1},
                 .layout = {.threads = threads(), .pretended_nodes = asked.flags.pretended_nodes}};

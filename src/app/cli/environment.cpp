@@ -133,7 +133,6 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
       measures ? std::nullopt : reader.read("MOELOOM_GMM_PATCH", kGmmRequestTexts, gmm_from_text);
   const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
   flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
-  flags.node_pool = reader.read("MOELOOM_NODE_POOL", kBooleanTexts, boolean_from_text);
   flags.bf16 =
       reader.read("MOELOOM_BF16", kBf16RequestTexts, bf16_request_from_text).value_or(Bf16Request::kBest);
   flags.pretended_nodes =

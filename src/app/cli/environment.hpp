@@ -21,7 +21,6 @@ struct EnvironmentFlags {
   bool patch = true;                      // MOELOOM_PATCH, TWINKLE_NPU_PATCH: any kernel at all
   bool fused_ops = true;                  // MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS: rmsnorm, rope, swiglu
   std::optional<GmmRequest> gmm;          // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
-  std::optional<bool> node_pool;          // MOELOOM_NODE_POOL, where --node-pool says nothing; none: unset
   Bf16Request bf16 = Bf16Request::kBest;  // MOELOOM_BF16
   Index pretended_nodes = 0;              // MOELOOM_PRETEND_NODES: for tests; 0: the real ones
   std::vector<Fault> faults;              // MOELOOM_FAULT, for tests; empty: unset

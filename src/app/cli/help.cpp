@@ -38,7 +38,6 @@ Environment (the names after the comma are aliases)
                                             small and contiguous; MOELOOM_ only: auto (the default) if they are
                                             contiguous; a single rank with AVX-512 loops over
                                             small ones of about a row each; force always
-  MOELOOM_NODE_POOL                         1: the node pool where --node-pool does not say; default 0
   MOELOOM_BF16                              emulate: --dtype bf16 on CPUs without its instructions, slowly; pairs:
                                             not in tiles (AMX), whose sums have bits of their own
   MOELOOM_LOG                               debug, info, warn or error on the terminal; default info

@@ -48,7 +48,7 @@ struct MeshOptions {
   Index dp = 0;  // 0: ranks / ep
   Index ep = 1;
   std::vector<std::string> order = {"dp", "ep"};
-  AskedExchange exchange = {};  // of no node_pool what MOELOOM_NODE_POOL says
+  AskedExchange exchange = {};
   NetworkOptions network = {};  // for the choice of dispatcher and chunks; none: built-in rates
 };
 

@@ -82,7 +82,7 @@ std::string now_text() {
 
 /// A rank alone has nobody to hold a replica.
 AskedExchange exchange_of(const EpPoint& point, const SweepSettings& sweep) {
-  return {.dispatcher = point.dispatcher, .node_pool = false, .rebalance = sweep.rebalance && point.ep > 1};
+  return {.dispatcher = point.dispatcher, .rebalance = sweep.rebalance && point.ep > 1};
 }
 
 /// What a run decides that asks for the point.

@@ -80,8 +80,7 @@ int kernels_command(int argc, char** argv) {
                      .threads = threads()}};
   job.batch.sequences = std::max(job.batch.sequences, ranks * job.batch.micro_batches);
   const RunDecision decision =
-      decide_run(facts_of_job(config, job), run_request(options.kernels, {.node_pool = false}, flags),
-                 Communicator::self());
+      decide_run(facts_of_job(config, job), run_request(options.kernels, {}, flags), Communicator::self());
   print_decision(decision, shape);
   print_modules(kernel_modules(config, decision.kernels));
   return 0;

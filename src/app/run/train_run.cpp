@@ -74,13 +74,8 @@ RoutingSettings within(RoutingSettings settings, const RowBudgetDecision& budget
   return settings;
 }
 
-TrainerSettings with_decision(TrainerSettings settings, TrainerHooks hooks, const RunDecision& decision) {
-  const Job& job = decision.job;
+TrainerSettings with_hooks(TrainerSettings settings, TrainerHooks hooks) {
   settings.hooks = std::move(hooks);
-  settings.replace = {.every = job.exchange.replace_every,
-                      .rates = decision.rates,
-                      .pooled_by_node = job.exchange.node_pool,
-                      .pretended_nodes = job.layout.pretended_nodes};
   return settings;
 }
 
@@ -107,7 +102,7 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
                                   .frozen = inputs_.frozen,
                                   .routing = within(routing_settings(options_), decision().row_budget)})),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, batches_.source(),
-               with_decision(settings_, hooks(), decision())),
+               with_hooks(settings_, hooks())),
       collapse_watch_(inputs_.config.num_experts_per_tok),
       save_clock_(options_.run.save_minutes, std::chrono::steady_clock::now()),
       background_(model_->store, model_->optimizer, mesh_, inputs_.config) {
@@ -205,7 +200,6 @@ bool TrainRun::one_step(Index step) {
     metrics.collapse = collapse_watch_.step(step, report.chosen_per_expert);
     last_rows_ = report.rows_per_expert;
   }
-  if (report.replace) log_.info(replace_event(*report.replace, step));
   if (report.row_slices > 1 && !std::exchange(told_of_slices_, true))
     warn_once(Event()
                   .with("step", step)

@@ -76,8 +76,7 @@ Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const Dispatch
 
 Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
                                      const DispatcherSettings& settings) {
-  const auto& [kind, memory, nodes, wire, node_pool, chunks, rebalance] = settings;
-  require(!rebalance || !node_pool, "rows are rebalanced without a node pool");
+  const auto& [kind, memory, nodes, wire, chunks, rebalance] = settings;
   if (kind == DispatcherKind::kAlltoall) return AlltoallDispatch(ep, num_experts, chunks, nodes, wire.dtype);
   return HierarchicalDispatch(ep, num_experts, std::max<Index>(chunks, 1),
                               {nodes, memory, wire.combine, wire.dtype});

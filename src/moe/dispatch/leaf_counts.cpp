@@ -6,9 +6,9 @@
 
 namespace moeloom {
 
-std::vector<Index> exchange_leaf_counts(const Communicator& ep, std::span<const std::int32_t> seats,
+std::vector<Index> exchange_leaf_counts(const Communicator& ep, std::span<const std::int32_t> topk_idx,
                                         Index num_experts, const TokenLeaves& leaves) {
-  require(leaves.count * leaves.slots == std::ssize(seats), "a rank's tokens must be whole leaves");
+  require(leaves.count * leaves.slots == std::ssize(topk_idx), "a rank's tokens must be whole leaves");
   const Index ranks = ep.size(), most = experts_of(num_experts, ranks, 0).count;  // experts of a rank
   std::vector<Index> place(at(num_experts));  // of each expert's first leaf
   for (Index rank = 0; rank < ranks; ++rank) {
@@ -16,8 +16,8 @@ std::vector<Index> exchange_leaf_counts(const Communicator& ep, std::span<const 
     for (Index i = 0; i < held.count; ++i) place[at(held.begin + i)] = (rank * most + i) * leaves.count;
   }
   std::vector<std::int64_t> sent(at(ranks * most * leaves.count)), arrived(sent.size());
-  for (Index slot = 0; slot < std::ssize(seats); ++slot)
-    if (seats[at(slot)] != kNoExpert) ++sent[at(place[at(seats[at(slot)])] + slot / leaves.slots)];
+  for (Index slot = 0; slot < std::ssize(topk_idx); ++slot)
+    if (topk_idx[at(slot)] != kNoExpert) ++sent[at(place[at(topk_idx[at(slot)])] + slot / leaves.slots)];
   ep.all_to_all(sent, arrived);
   const Index mine = experts_of(num_experts, ranks, ep.rank()).count;
   std::vector<Index> rows;

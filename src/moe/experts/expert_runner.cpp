@@ -1,38 +1,67 @@
 #include "moeloom/moe/experts/expert_runner.hpp"
 
+#include "moeloom/base/meanwhile.hpp"
+
+#include "experts/branch_sums.hpp"
 #include "experts/near_rows.hpp"
+#include "experts/replica_weights.hpp"
 
 namespace moeloom {
-void OwnExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) const {
+
+ExpertRunner::ExpertRunner(const DispatcherSettings& dispatcher) {
+  if (!dispatcher.rebalance || dispatcher.memory == nullptr) return;
+  peers_ = {dispatcher.memory, dispatcher.nodes};
+  sums_ = RowBuffer(dispatcher.memory);
+}
+
+double ExpertRunner::sum_bytes(Index own, Index floats, Index ranks) {
+  return BranchSums::bytes_of(own, floats, ranks);
+}
+
+void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
   prepare_forward(pass);
-  NearRows near(pass, dispatcher, trip);
-  const auto compute = [&](const ExpertChunk& rows) {
-    trip.one_way ? keep_chunk(pass, rows) : forward_chunk(pass, rows);
-  };
+  const auto run = trip.one_way ? keep_chunk : forward_chunk;
+  const ReplicaShare share(pass, trip.plan, dispatcher.ep().rank());
+  ReplicaWeights weights(share, peers_, dispatcher.ep(), traffic_);
+  const Meanwhile weights_travel(weights.progress());
+  NearRows near(share.own(), dispatcher, trip);
+  const auto compute = [&](const ExpertChunk& rows) { run(share.own(), rows); };
+  Index replica = 0;
   for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
     pass.clock.enter(Phase::kExperts);
     while (!dispatcher.arrived(chunk) && near.compute_next(chunk, compute)) continue;
     pass.clock.enter(Phase::kDispatch);
     dispatcher.await(trip, chunk);
+    if (chunk == 0) weights.send();  // rows are awaited first
     pass.clock.enter(Phase::kExperts);
     near.compute_rest(chunk, compute);
+    for (; share.replica_is_in(replica, trip.plan.chunks.experts_of(chunk)); ++replica) {
+      pass.clock.enter(Phase::kDispatch);
+      const ExpertShard& shard = weights.await(replica);
+      pass.clock.enter(Phase::kExperts);
+      run(share.of_replica(replica, shard), {{0, 1}, share.replicas()[at(replica)].rows});
+    }
     if (trip.one_way) continue;
     pass.clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }
+  weights.finish();
 }
 
-void OwnExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
-                          Write gradients) const {
+void ExpertRunner::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
+                            Write gradients) {
   const ChunkPlan& chunks = trip.plan.chunks;
   prepare_backward(pass);
-  NearRows near(pass, dispatcher, trip);
-  const auto compute = [&](const ExpertChunk& rows) { backward_chunk(pass, rows, trip.rows); };
+  const ReplicaShare share(pass, trip.plan, dispatcher.ep().rank());
+  BranchSums sums(share, peers_, dispatcher.ep(), sums_, traffic_);
+  const Meanwhile sums_travel(sums.progress());
+  NearRows near(share.own(), dispatcher, trip);
+  const auto compute = [&](const ExpertChunk& rows) { backward_chunk(share.own(), rows, trip.rows); };
   // Others wait for rows, nobody for weight gradients: those fill the time until rows come, and that in which
   // the last ones travel.
-  Index with_gradients = 0;
+  Index with_gradients = 0, replica = 0;
   const auto next_gradients = [&] {
-    weight_gradients(pass, chunk_of(chunks, with_gradients++), trip.rows, gradients);
+    sums.sum_own(share.own_in(chunks.experts_of(with_gradients++)), trip.rows, gradients);
   };
   for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
     pass.clock.enter(Phase::kExperts);
@@ -45,64 +74,17 @@ void OwnExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const 
     dispatcher.await(trip, chunk);
     pass.clock.enter(Phase::kExperts);
     near.compute_rest(chunk, compute);
+    for (; share.replica_is_in(replica, chunks.experts_of(chunk)); ++replica)
+      backward_chunk(share.of_replica(replica, pass.saved.replicas[at(replica)].shard),
+                     {{0, 1}, share.replicas()[at(replica)].rows}, trip.rows);
     pass.clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }
   pass.clock.enter(Phase::kExperts);
+  sums.sum_replicas(trip.rows);
   while (with_gradients < dispatcher.chunks()) next_gradients();
-}
-
-void PooledExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
-  pass.clock.enter(Phase::kDispatch);
-  dispatcher.await_all(trip);
-  pass.clock.enter(Phase::kExperts);
-  pool_.forward(pass);
-  if (trip.one_way) return;
   pass.clock.enter(Phase::kCombine);
-  dispatcher.send_all_back(trip);
-}
-
-void PooledExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
-                             Write gradients) {
-  pass.clock.enter(Phase::kDispatch);
-  dispatcher.await_all(trip);
-  pass.clock.enter(Phase::kExperts);
-  pool_.backward(pass, trip.rows, gradients);
-  pass.clock.enter(Phase::kCombine);
-  dispatcher.send_all_back(trip);
-}
-
-ExpertRunner::Way ExpertRunner::make_way(const DispatcherSettings& dispatcher) {
-  if (auto memory = dispatcher.weights_memory()) return PooledExperts(std::move(memory));
-  if (dispatcher.rebalance) return RebalancedExperts();
-  return OwnExperts();
-}
-
-void ExpertRunner::refresh(PackedExperts& packed, const GroupedMatmulKernel& kernel, const ExpertShard& shard,
-                           std::uint64_t version) {
-  std::visit([&](const auto& way) { way.refresh(packed, kernel, shard, version); }, way_);
-}
-
-void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
-  std::visit([&](auto& way) { way.forward(pass, dispatcher, trip); }, way_);
-}
-
-void ExpertRunner::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
-                            Write gradients) {
-  std::visit([&](auto& way) { way.backward(pass, dispatcher, trip, gradients); }, way_);
-}
-
-PoolCounts ExpertRunner::counts() const {
-  return std::visit([](const auto& way) { return way.counts(); }, way_);
-}
-
-RebalanceCounts ExpertRunner::rebalance_traffic() const {
-  return std::visit([](const auto& way) { return way.rebalance_traffic(); }, way_);
-}
-
-Index ExpertRunner::replica_sums() const {
-  const auto* rebalanced = std::get_if<RebalancedExperts>(&way_);
-  return rebalanced == nullptr ? 0 : rebalanced->sums();
+  sums.finish(gradients);
 }
 
 }  // namespace moeloom

@@ -125,8 +125,8 @@ void prepare_backward(const ExpertPass& pass) {
   workspace.activated.reshape_uninitialised(element, total, inter);
   if (element != DType::kF32) workspace.d_gate_up.reshape_uninitialised(element, total, 2 * inter);
   const ExpertAdapters& adapters = pass.shard.adapters;
-  workspace.d_low_gate_up.reshape_uninitialised(total, low_columns(adapters.gate_up, pass.rows.groups()));
-  workspace.d_low_down.reshape_uninitialised(total, low_columns(adapters.down, pass.rows.groups()));
+  workspace.d_low_gate_up.reshape_uninitialised(total, low_columns(adapters.gate_up, pass.shard.experts));
+  workspace.d_low_down.reshape_uninitialised(total, low_columns(adapters.down, pass.shard.experts));
   workspace.d_weights.resize(pass.saved.weights.size());
   if (pass.shard.biases.any()) workspace.ones.assign(at(total), 1.0f);
 }
@@ -225,16 +225,6 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
                     target(column_of(biases.d_down))},
                    gradients);
   adapter_gradients(pass, chunk, groups, d_rows, gradients);
-}
-
-void weight_gradients(const ExpertPass& pass, Index first_row, const GroupedRows& groups,
-                      ConstMatrixView d_rows, const GradientTargets& targets, Write gradients) {
-  if (groups.groups() == 0) return;
-  const ExpertChunk chunk{{0, groups.groups()}, {first_row, first_row + groups.total()}};
-  weight_gradients(pass, chunk, groups, d_rows,
-                   {GroupedGradients(targets.gate_up), GroupedGradients(targets.down),
-                    GroupedGradients(targets.gate_up_bias), GroupedGradients(targets.down_bias)},
-                   gradients);
 }
 
 void experts_forward(const ExpertPass& pass) {

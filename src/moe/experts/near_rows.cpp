@@ -45,7 +45,8 @@ std::optional<ExpertChunk> NearRows::take(Index chunk) {
 }
 
 std::vector<ExpertChunk> NearRows::rest_of(Index chunk) {
-  const Stretch experts = trip_.plan.chunks.experts_of(chunk);
+  const Stretch all = trip_.plan.chunks.experts_of(chunk);  // of which replicas are not this pass's
+  const Stretch experts{std::min(all.begin, rows_.groups()), std::min(all.end, rows_.groups())};
   std::vector<ExpertChunk> pieces;
   for (Index expert = experts.begin; expert < experts.end;) {
     if (taken_[at(expert)] != 0) {

@@ -67,8 +67,7 @@ double share_of_last_chunk(DispatcherKind kind, const ExchangeCase& e, Index chu
 ExchangeSeconds overlapped_exchange(const ModelConfig& config, const Job& job, const ExchangeRates& rates,
                                     double expert_seconds) {
   const ExchangeCase exchange = exchange_case(config, job);
-  const bool waits_for_all = job.exchange.node_pool || job.exchange.rebalance;
-  if (job.exchange.chunks == 0 || waits_for_all || exchange.ep == exchange.ep_on_node)
+  if (job.exchange.chunks == 0 || exchange.ep == exchange.ep_on_node)
     return exchange_seconds_of_layer(config, job, rates);
   require(rates.network_bandwidth > 0, "rows that leave a node need a bandwidth between nodes");
   ExchangeRates only = rates;

@@ -83,37 +83,17 @@ std::string rates_text(const RunFacts& facts, const RebalanceRates& rates) {
          facts.rates_source + ")";
 }
 
-/// Copies of what leaves a rank when experts change places: at most both moments of one weight of all its
-/// experts in a layer.
-double most_leaving_bytes(const RunFacts& facts) {
-  const ModelConfig& model = facts.model;
-  const auto experts = static_cast<double>(ceil_div(model.num_experts, facts.job.layout.mesh.ep));
-  return experts * 2 * 2 * 4 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
-}
-
 std::string why_rebalance(const RunFacts& facts, const RunDecision& decision) {
-  if (!decision.job.exchange.rebalance) return "rebalance = off";
+  const Exchange& exchange = decision.job.exchange;
+  if (!exchange.rebalance) return "rebalance = off";
   std::string reason = "rebalance = on: " + rates_text(facts, decision.rates);
-  if (facts.ep_nodes <= 1) reason += "; on one node, node pool = on does the same without moving weights";
+  const DispatcherWay& way = way_of(exchange.dispatcher);
+  const bool leaves = facts.ep_nodes > 1;
   if (!decision.gmm.apply) reason += "; the loop rounds by rows at a time, so last bits may change";
-  return reason;
-}
-
-std::string why_replace(const RunFacts& facts, const RunRequest& request, const RunDecision& decision) {
-  const std::string asked = "replace every = " + std::to_string(decision.job.exchange.replace_every);
-  if (decision.job.exchange.replace_every == 0) return asked;
-  const Index experts = facts.model.num_experts, ep = facts.job.layout.mesh.ep;
-  if (experts % ep != 0)
-    throw ConfigError({asked + " needs as many experts on every rank: ep = " + std::to_string(ep) +
-                       " does not divide the " + std::to_string(experts) +
-                       " experts; choose another ep, or replace every = 0"});
-  if (request.row_budget > 0 || request.memory_ceiling > 0)
-    throw ConfigError({asked +
-                       " changes which rows come to a rank, and row budget or memory ceiling cut sums by "
-                       "them; choose replace every = 0, or neither of those"});
-  std::string reason = asked + ": " + rates_text(facts, decision.rates);
-  if (decision.job.exchange.node_pool && facts.ep_nodes <= 1)
-    reason += "; the node pool evens out this one node already, so no expert will move";
+  if (leaves && way.sums_before_wire && exchange.combine == CombineMode::kFast)
+    reason += "; combine = fast sums by the node that computes, so last bits depend on replicas";
+  if (leaves && way.rounds == OnWire::kBetweenNodes && exchange.wire == WireDType::kBf16)
+    reason += "; wire dtype = bf16 rounds by the node that computes, so bits depend on replicas";
   return reason;
 }
 
@@ -121,9 +101,8 @@ std::string why_replace(const RunFacts& facts, const RunRequest& request, const 
 MemoryNeed with_the_rest(MemoryNeed need, const RunFacts& facts, const RunDecision& decision) {
   need.data = facts.data_bytes;
   need.program = facts.program_bytes;
-  if (decision.job.exchange.replace_every > 0) need.buffers += most_leaving_bytes(facts);
   if (decision.job.exchange.rebalance)
-    need.replicas = replica_bytes(facts.model, facts.parameters, facts.job.layout.mesh);
+    need.replicas = replica_bytes(facts.model, facts.parameters, decision.job);
   if (decision.save_copy) need.save_copy = save_copy_bytes(facts.parameters, facts.job);
   return need;
 }
@@ -196,7 +175,7 @@ void decide_memory(const RunFacts& facts, const RunRequest& request, DType type,
   decision.most_memory = decision.memory.total();
   const Index most = row_range(facts.model, decision.job).most;
   const Exchange& exchange = decision.job.exchange;
-  const bool evens_out = exchange.node_pool || exchange.rebalance || decision.row_budget.rows > 0;
+  const bool evens_out = exchange.rebalance || decision.row_budget.rows > 0;
   if (most == 0 || evens_out) return;
   const MemoryNeed need = with_the_rest(
       memory_of_rows(facts.model, facts.parameters, decision.job, decision.gmm.packs, type, most), facts,
@@ -238,7 +217,6 @@ GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packe
       static_cast<double>(job.tokens() * job.layout.mesh.ep * model.num_experts_per_tok) /
       static_cast<double>(model.num_experts);
   weighed.uses_per_packing = static_cast<double>(job.batch.micro_batches);
-  weighed.may_pack = !request.exchange.node_pool.value_or(false);
   weighed.on_disk = job.keeping.offloads();
   weighed.avx512 = facts.avx512;
   // OpenBLAS rounds by the rows of a call, which depend on ep: no world of several ranks may show it.
@@ -285,11 +263,10 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.why.overlap_gather = travel.why_gather;
   decision.rates = rebalance_rates(facts.model, decision.job, facts.rates);
   decision.why.rebalance = why_rebalance(facts, decision);
-  decision.why.replace_every = why_replace(facts, request, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
   Violations violations;
   check_exact(facts, decision, violations);
-  violations.add(conflicts(decision.job, facts.parameters, decision.row_budget.rows));
+  violations.add(conflicts(decision.job, decision.row_budget.rows));
   violations.throw_if_any();
   decision.exact = exact_cost(facts, decision);
   return decision;

@@ -31,7 +31,6 @@ struct Case {
   Index ep() const { return facts.job.layout.mesh.ep; }
   /// Whether rows are asked to travel in chunks, and travel at all.
   bool in_chunks() const { return asked.chunks.value_or(0) > 0 && ep() > 1; }
-  bool pool() const { return asked.node_pool.value_or(false); }
   /// Of the rank that holds the fewest.
   Index experts() const { return std::max<Index>(facts.model.num_experts / ep(), 1); }
   /// Expected from one rank to another in one direction, if experts are even.
@@ -61,32 +60,11 @@ struct Case {
 
 // ---- what can run
 
-/// Why the bits of a way depend on where an expert is computed; none: they do not.
-std::optional<std::string> why_places_matter(const DispatcherWay& way, const Case& c) {
-  if (c.facts.ep_nodes <= 1) return std::nullopt;
-  const std::string who = c.asked.rebalance ? "rebalance keeps" : "replace every keeps";
-  if (way.sums_before_wire && c.asked.combine == CombineMode::kFast)
-    return who + " every bit, and combine = fast sums by the node that computes";
-  if (way.rounds == OnWire::kBetweenNodes && c.asked.wire == WireDType::kBf16)
-    return who + " every bit, and wire dtype = bf16 rounds by the node that computes";
-  return std::nullopt;
-}
-
-/// Why rows of a way cannot go to replicas, or not with the same bits; none: they can.
-std::optional<std::string> why_no_rebalance(const DispatcherWay& way, const Case& c) {
-  if (c.pool()) return "rebalance moves rows to other ranks, and node pool = on runs them where they are";
-  return why_places_matter(way, c);
-}
-
 /// Why a way cannot serve the run, from its row of the table; none: it can.
 std::optional<std::string> why_not(const DispatcherWay& way, const Case& c) {
   if (!way.crosses_nodes && c.facts.ep_nodes > 1) return c.on_nodes() + ", which share no memory";
   if (way.needs_node_memory && !c.facts.no_node_memory.empty())
     return "memory cannot be shared: " + c.facts.no_node_memory;
-  if (c.pool() && !way.serves_pool)
-    return "the node pool needs rows in the node's memory, and it keeps them in each rank's own";
-  if (c.asked.rebalance) return why_no_rebalance(way, c);
-  if (c.asked.replace_every > 0) return why_places_matter(way, c);
   return std::nullopt;
 }
 
@@ -97,33 +75,20 @@ std::vector<DispatcherWay> able(const Case& c) {
   return ways;
 }
 
-/// "dispatcher alltoall or auto"; where no dispatcher can: what else to leave out.
+/// "dispatcher = alltoall or auto"
 std::string way_out(const Case& c) {
   std::string kinds;
-  for (const DispatcherWay& way : able(c)) kinds += std::string(name_of(way.kind)) + ", ";
-  if (!kinds.empty()) return "dispatcher = " + kinds.substr(0, kinds.size() - 2) + " or auto";
-  return c.asked.rebalance ? "rebalance = off, or node pool = off" : "node pool = off";
-}
-
-void require_somebody_to_share_with(const Case& c) {
-  if (c.ep() > c.facts.ep_nodes) return;
-  const std::string nobody = "node pool = on has nobody to share experts with: ";
-  throw ConfigError({c.ep() == 1
-                         ? nobody + "ep = 1; choose a larger ep, or node pool = off"
-                         : nobody + c.ranks() +
-                               " lie on as many nodes; start more ranks a node, or choose node pool = off"});
+  for (const DispatcherWay& way : able(c))
+    kinds += (kinds.empty() ? "" : ", ") + std::string(name_of(way.kind));
+  return "dispatcher = " + kinds + " or auto";
 }
 
 /// The ways that are left by what was asked for.
 std::vector<DispatcherWay> candidates(const Case& c) {
-  if (c.pool()) require_somebody_to_share_with(c);
   if (c.asked.rebalance && c.ep() == 1)
     throw ConfigError(
         {"rebalance = on has no rank to move rows to: ep = 1; choose a larger ep, or "
          "rebalance = off"});
-  if (c.asked.replace_every > 0 && c.ep() == 1)
-    throw ConfigError({"replace every = " + std::to_string(c.asked.replace_every) +
-                       " has no rank to move experts to: ep = 1; choose a larger ep, or replace every = 0"});
   if (c.asked.dispatcher) {
     const DispatcherWay& way = way_of(*c.asked.dispatcher);
     if (const auto reason = why_not(way, c))
@@ -131,12 +96,7 @@ std::vector<DispatcherWay> candidates(const Case& c) {
                          "; choose " + way_out(c)});
     return {way};
   }
-  std::vector<DispatcherWay> ways = able(c);
-  if (!ways.empty()) return ways;
-  std::string reasons;
-  for (const DispatcherWay& way : dispatcher_ways())
-    reasons += (reasons.empty() ? "" : "; ") + std::string(name_of(way.kind)) + ": " + *why_not(way, c);
-  throw ConfigError({"no dispatcher can run (" + reasons + "); choose " + way_out(c)});
+  return able(c);
 }
 
 /// What of the wire's settings a way has no use for.
@@ -195,8 +155,7 @@ std::vector<Option> options(const std::vector<DispatcherWay>& ways, const Case& 
       continue;
     }
     add(way.kind, 0);
-    if (!c.asked.chunks && !c.asked.rebalance && !c.pool() && usual_chunks(way.kind, c) > 0)
-      add(way.kind, usual_chunks(way.kind, c));
+    if (!c.asked.chunks && usual_chunks(way.kind, c) > 0) add(way.kind, usual_chunks(way.kind, c));
   }
   return found;
 }
@@ -219,8 +178,6 @@ std::string prediction_text(const Option& best, const std::vector<Option>& all, 
 std::pair<DispatcherKind, std::string> choose_on_node(const std::vector<DispatcherWay>& ways, const Case& c) {
   const bool memory = ways.front().needs_node_memory;  // the table's order: those first
   const std::string bytes = std::to_string(c.bytes_per_pair(WireDType::kFp32)) + " bytes a pair of ranks";
-  if (c.pool())
-    return {ways.front().kind, "the node pool needs rows in the node's memory, and " + c.on_nodes()};
   if (memory && c.bytes_per_pair(WireDType::kFp32) >= kLeastSharedBytes)
     return {ways.front().kind, c.ranks() + " share their node's memory, " + bytes};
   if (memory)
@@ -235,16 +192,12 @@ std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
   if (c.asked.chunks) {
     const std::string asked = "overlap chunks = " + std::to_string(*c.asked.chunks);
     if (c.ep() == 1) return asked + " hides nothing: ep = 1, and rows stay on their rank";
-    if (c.pool()) return asked + " hides nothing: a node pool runs experts when all rows are there";
-    if (c.asked.rebalance) return asked + " hides nothing: replicas are made when all rows are there";
     if (chunks < *c.asked.chunks) return asked + ", cut to the experts of a rank: " + std::to_string(chunks);
     return asked;
   }
   if (c.ep() == 1) return "ep = 1: rows stay on their rank";
-  if (c.asked.rebalance) return "rebalance = on: rows travel whole";
   if (c.facts.ep_nodes == 1)
     return c.ranks() + " share a node, where the processor that computes is the one that copies rows";
-  if (c.pool()) return "node pool = on: experts run when all rows are there";
   const std::string sent =
       c.message_text(kind) + " beside products of " + milliseconds_text(c.expert_seconds);
   if (chunks > 0) return sent + ", sent in " + std::to_string(chunks) + " parts";
@@ -279,13 +232,8 @@ RowsDecision decide_rows(const RunFacts& facts, const RunRequest& request, doubl
   const AskedExchange& asked = request.exchange;
   const std::string none = "this model has no experts";
   if (!facts.model.has_experts()) {
-    if (asked.node_pool.value_or(false))
-      throw ConfigError({"node pool = on has nothing to share: " + none + "; choose node pool = off"});
     if (asked.rebalance)
       throw ConfigError({"rebalance = on has nothing to move: " + none + "; choose rebalance = off"});
-    if (asked.replace_every > 0)
-      throw ConfigError({"replace every = " + std::to_string(asked.replace_every) +
-                         " has nothing to move: " + none + "; choose replace every = 0"});
     return {DispatcherKind::kAlltoall, none, 0, none};
   }
   const Case c{facts, request, expert_seconds};

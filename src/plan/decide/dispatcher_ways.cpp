@@ -10,11 +10,11 @@ namespace {
 
 using Kind = DispatcherKind;
 
-//   kind, crosses nodes, needs node memory, serves the pool, rounds, sums before the wire
+//   kind, crosses nodes, needs node memory, rounds, sums before the wire
 constexpr std::array<DispatcherWay, kDispatcherKinds.size()> kWays = {{
-    {Kind::kShared, false, true, true, OnWire::kNowhere, false},
-    {Kind::kHierarchical, true, true, true, OnWire::kBetweenNodes, true},
-    {Kind::kAlltoall, true, false, false, OnWire::kBetweenRanks, false},
+    {Kind::kShared, false, true, OnWire::kNowhere, false},
+    {Kind::kHierarchical, true, true, OnWire::kBetweenNodes, true},
+    {Kind::kAlltoall, true, false, OnWire::kBetweenRanks, false},
 }};
 
 }  // namespace

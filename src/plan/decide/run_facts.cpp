@@ -76,7 +76,6 @@ DispatcherSettings open_dispatcher(const RunDecision& decision, const Mesh& mesh
   refusal = first_reason(mesh.world(), refusal);
   if (!refusal.empty()) throw AgreedError(refusal);
   settings.chunks = exchange.chunks;
-  settings.node_pool = exchange.node_pool;
   if (exchange.rebalance) settings.rebalance = decision.rates;
   return settings;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 #include <variant>
 
@@ -116,21 +117,31 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
          ShardedOptimizer::matrix_bytes(specs, job.keeping.optimizer);
 }
 
-double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                     const MeshShape& mesh) {
+double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job) {
+  const MeshShape& mesh = job.layout.mesh;
   if (mesh.ep == 1 || !config.has_experts()) return 0;
-  const bool trains = std::ranges::any_of(
-      specs, [](const ParameterSpec& spec) { return spec.placement == Placement::kExperts && !spec.frozen; });
+  struct OneExpert {
+    double bytes = 0;
+    Index trained = 0;
+  };
+  constexpr Index kLine = 64;
+  std::map<Index, OneExpert> layers;
+  for (const ParameterSpec& spec : specs) {
+    if (spec.placement != Placement::kExperts) continue;
+    const Index each = spec.rows / spec.groups * spec.cols;
+    OneExpert& expert = layers[spec.layer];
+    expert.bytes +=
+        static_cast<double>(kLine * ceil_div(each * (spec.stored == Storage::kFp32 ? 4 : 2), kLine));
+    if (!spec.frozen) expert.trained += each;
+  }
+  const Index own = experts_of(config.num_experts, mesh.ep, 0).count;
+  const bool read_in_place =
+      job.exchange.dispatcher != DispatcherKind::kAlltoall && job.layout.ep_on_node() == mesh.ep;
   double weights = 0, sums = 0;
-  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const LayerSpec spec = config.layer(layer);
-    if (!spec.moe) continue;
-    const ExpertShape own = {.experts = experts_of(config.num_experts, mesh.ep, 0).count,
-                             .cols = spec.moe->hidden_size,
-                             .width = spec.moe->width,
-                             .biased = spec.moe->expert_bias};
-    weights += ExpertActivations::replica_bytes(own) + ReplicaPlan::bytes_of(mesh.ep, config.num_experts);
-    if (trains) sums = std::max(sums, RebalancedExperts::sum_bytes(own, mesh.ep));
+  for (const auto& [layer, expert] : layers) {
+    weights += ReplicaPlan::bytes_of(mesh.ep, config.num_experts);
+    if (!read_in_place) weights += static_cast<double>(own) * expert.bytes;
+    if (expert.trained > 0) sums = std::max(sums, ExpertRunner::sum_bytes(own, expert.trained, mesh.ep));
   }
   return weights + sums;
 }

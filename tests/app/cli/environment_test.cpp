@@ -75,13 +75,6 @@ TEST(Environment, TheGmmPatchHasFourAnswersAndItsAliasTwo) {
                                       "`moeloom calibrate` measures"}));
 }
 
-TEST(Environment, TheNodePoolIsABooleanOrUnset) {
-  EXPECT_FALSE(flags_of({}).node_pool.has_value());
-  EXPECT_EQ(flags_of({{"MOELOOM_NODE_POOL", " On "}}).node_pool, true);
-  EXPECT_EQ(flags_of({{"MOELOOM_NODE_POOL", "0"}}).node_pool, false);
-  EXPECT_EQ(complaints({{"MOELOOM_NODE_POOL", "auto"}}).size(), 1u);
-}
-
 TEST(Environment, ThreadsAreTheFirstNumberOfOmpNumThreads) {
   EXPECT_FALSE(flags_of({}).threads);
   EXPECT_FALSE(flags_of({{"OMP_NUM_THREADS", " "}}).threads);

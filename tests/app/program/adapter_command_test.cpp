@@ -157,16 +157,17 @@ TEST_F(AdapterCommand, OfStacksResumesWithItsDropout) {
               1, "lora_dropout in " + state + " = 1.5 must lie in [0, 1)");
 }
 
-TEST_F(AdapterCommand, HasTheSameBitsInChunksInANodePoolAndWithExactSums) {
+TEST_F(AdapterCommand, HasTheSameBitsInChunksWithReplicasAndWithExactSums) {
   const std::string flags = "--lora r=2,targets=attention,experts,router --steps 4 ";
   const auto adapter_of = [&](const std::string& run, const std::string& more, int ranks) {
     const Outcome outcome = shell(tune(run, flags + more), ranks);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     return bytes(path(run + "/checkpoint-4/") + kAdapterFile);
   };
-  EXPECT_EQ(adapter_of("plain", "--ep 2", 2),
-            adapter_of("chunks", "--ep 2 --dispatcher alltoall --overlap 2", 2));
-  EXPECT_EQ(adapter_of("pool", "--ep 2 --node-pool", 2), adapter_of("own", "--ep 2 --dispatcher shared", 2));
+  const std::string plain = adapter_of("plain", "--ep 2", 2);
+  EXPECT_EQ(adapter_of("chunks", "--ep 2 --dispatcher alltoall --overlap 2", 2), plain);
+  EXPECT_EQ(adapter_of("replicas", "--ep 2 --dispatcher alltoall --overlap 2 --rebalance", 2), plain);
+  EXPECT_EQ(adapter_of("shared", "--ep 2 --dispatcher shared --rebalance", 2), plain);
   EXPECT_EQ(adapter_of("alone", "--exact 1", 1), adapter_of("both", "--exact 1 --ep 2", 2));
 }
 
@@ -183,9 +184,7 @@ TEST_F(AdapterCommand, DropsTheSameInputsHoweverItRuns) {
   EXPECT_EQ(adapter_of("checked", "--ep 2 --recompute block --check-steps 2 --check-replicas 2", 2), plain);
   const std::string exact = "--exact 1 --aux-loss-coef 0 ";  // which is of a micro-batch
   EXPECT_EQ(adapter_of("alone", exact, 1), adapter_of("both", exact + "--ep 2 --accumulate 2", 2));
-  expect_says(shell(tune("pool", "--lora r=2,dropout=0.3 --steps 4 --ep 2 --node-pool"), 2), 1,
-              "experts whose adapters drop inputs cannot be had with --node-pool on: other ranks would have "
-              "no keys of the rows; remove one");
+  EXPECT_EQ(adapter_of("replicas", "--ep 2 --rebalance", 2), plain);
 }
 
 /// Half the memory, and every bit.
@@ -215,14 +214,10 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
   EXPECT_EQ(loss("--model " + path("half")), loss("--model " + path("wide")));
   EXPECT_NE(memory["half"], memory["wide"]) << "fewer bytes of weights are predicted";
   expect_says(shell("train --resume " + path("of-half") + " --steps 6 --ep 1"), 0, "resumed=");
-  expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("moved") +
-                        " --ep 2 --steps 4 --lora r=2 --replace-every 2",
-                    2),
-              0, "replaced_experts=");
   expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("balanced") +
-                        " --ep 2 --lora r=2,targets=attention --rebalance",
+                        " --ep 2 --steps 2 --lora r=2,targets=attention --rebalance",
                     2),
-              1, "experts that have adapters or are kept in bf16 or F16 cannot be had with --rebalance on");
+              0, "rebalance=yes");
   fs::remove(path("half/manifest.json"));
   Document config = Document::read(path("half/config.json"));
   config.set("attention_bias", true);  // four tensors more than the file has
@@ -279,12 +274,10 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInF16) {
   run("bf16", "of-bf16");
   run("mixed", "of-mixed");
   run("f16", "on-disk", " --offload " + path("disk"));
-  run("f16", "pool", " --node-pool");
-  run("f16", "moved", " --replace-every 2");
+  run("f16", "replicas", " --rebalance");
   EXPECT_EQ(adapters["of-f16"], adapters["of-wide"]);
   EXPECT_EQ(adapters["of-f16"], adapters["on-disk"]);
-  EXPECT_EQ(adapters["of-f16"], adapters["moved"]);
-  EXPECT_EQ(adapters["of-f16"], adapters["pool"]);
+  EXPECT_EQ(adapters["of-f16"], adapters["replicas"]);
   EXPECT_NE(adapters["of-f16"], adapters["of-bf16"]) << "the digits that bf16 lacks were there";
   EXPECT_EQ(memory["of-f16"], memory["of-bf16"]) << "two bytes a number";
   EXPECT_NE(memory["of-f16"], memory["of-wide"]);
@@ -321,6 +314,7 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideExpertsOnADisk) {
   const std::string in_memory = adapter_of("in_memory", "");
   EXPECT_EQ(adapter_of("on_disk", "--offload " + path("disk")), in_memory);
   EXPECT_TRUE(fs::is_empty(path("disk")));
+  EXPECT_EQ(adapter_of("replicas", "--rebalance --offload " + path("disk")), in_memory);
   // Every reader of the weights that is no step.
   EXPECT_EQ(adapter_of("looked_at",
                        "--eval-every 2 --check-replicas 2 --check-steps 3 --sample-chars 4 "
@@ -331,13 +325,11 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideExpertsOnADisk) {
   expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("nowhere") +
                     " --lora r=4,alpha=8 --steps 1 --offload " + path("no-such-folder")),
               1, "no-such-folder");
-  const std::string here = "train --model " + path("half") + " --data " + path("second.txt") +
-                           " --lora r=4,alpha=8 --steps 1 --ep 2 --offload ";
-  expect_says(shell(here + path("disk") + " --node-pool" + common("pool"), 2), 1,
-              "experts that lie on a disk cannot be had with --node-pool on");
   if (lies_in_memory("/dev/shm"))
-    expect_says(shell(here + "/dev/shm" + common("shm"), 2), 1,
-                "--offload /dev/shm lies in memory; name a folder on a disk");
+    expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("shm") +
+                          " --lora r=4,alpha=8 --steps 1 --ep 2 --offload /dev/shm",
+                      2),
+                1, "--offload /dev/shm lies in memory; name a folder on a disk");
   const std::string plan = " --ranks 2 --seq-len 16 --tokens-per-rank 32 --offload " + path("disk");
   expect_says(shell("plan --lora r=4 --model " + path("half") + plan, 0), 0, " --offload " + path("disk"));
   expect_says(shell("plan --lora r=4 --model " + base_ + plan, 0), 1, "has nothing to keep there");
@@ -477,7 +469,6 @@ TEST_F(AdapterCommand, IsRefusedWhereItWouldBeLost) {
   expect_says(shell(tune("a", "--lora targets=shared")), 1,
               "--lora: targets shared mean nothing of this model");
   expect_says(shell(tune("a", "--lora r=2 --freeze '*norm*'")), 1, "--freeze cannot be had with --lora");
-  expect_says(shell(tune("a", "--lora r=2 --ep 2 --rebalance"), 2), 1, "cannot be had with --rebalance on");
   ASSERT_EQ(shell(tune("tuned", "--lora r=2 --steps 2")).exit_code, 0);
   expect_says(shell("train --resume " + path("tuned") + " --steps 4 --lora r=4"), 1,
               "the run that is resumed trains an adapter of r = 2");

@@ -68,8 +68,7 @@ TEST_F(ExactCommand, RefusesWhatAddsInAnOrderOfItsOwn) {
     const char* options;
     const char* refusal;
   };
-  for (const Case& c : {Case{"--node-pool yes --dispatcher shared --ep 2", "--node-pool yes"},
-                        Case{"--rebalance yes --ep 2", "--rebalance yes"},
+  for (const Case& c : {Case{"--rebalance yes --ep 2", "--rebalance yes"},
                         Case{"--kernels none", "needs the kernel fused_moe"},
                         Case{"--exact 2", "do not divide the 3 of a rank's micro-batch"},
                         Case{"--accumulate 3 --record-routing x.rt", "--record-routing"}}) {

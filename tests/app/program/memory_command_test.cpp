@@ -163,7 +163,7 @@ TEST_F(MemoryCommand, WhatIsMadeAgainIsNotHeldAndTheLossesStay) {
   }
 }
 
-TEST_F(MemoryCommand, WhatIsMadeAgainInANodePoolOrBesideAnAdapterKeepsTheLosses) {
+TEST_F(MemoryCommand, WhatIsMadeAgainWithReplicasOrBesideAnAdapterKeepsTheLosses) {
   const std::string small =
       "--seq-len 64 --global-batch 4 --steps 3 --save-every 0 --eval-sequences 2 --sample-chars 0 --threads "
       "1 "
@@ -173,9 +173,9 @@ TEST_F(MemoryCommand, WhatIsMadeAgainInANodePoolOrBesideAnAdapterKeepsTheLosses)
                                    "--head-dim 32 " +
                                        small + path("base")));
   ASSERT_EQ(base.exit_code, 0) << base.output;
-  for (const std::string way : {"--node-pool true --dispatcher shared", "--lora r=4"}) {
+  for (const std::string way : {"--rebalance --dispatcher shared", "--lora r=4"}) {
     SCOPED_TRACE(way);
-    const std::string folder = way.starts_with("--lora") ? "lora" : "pool";
+    const std::string folder = way.starts_with("--lora") ? "lora" : "replicas";
     for (const std::string recompute : {"none", "block"}) {
       const Outcome outcome =
           shell(on_ranks(2) + "train --model " + path("base") + " --data " + path("corpus.txt") + " " + way +

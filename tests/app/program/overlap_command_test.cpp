@@ -24,7 +24,7 @@ constexpr const char* kOn = " --overlap-grad-reduce on --overlap-param-gather on
 TEST_F(OverlapCommand, LeavesEveryNumberAsItIs) {
   const std::string steps =
       "--experts 4 --steps 5 --eval-every 2 --save-every 2 --keep 0 --check-replicas 2 --sample-chars 10 ";
-  for (const std::string mesh : {"--ep 1", "--ep 2 --replace-every 2", "--ep 1 --accumulate 2"}) {
+  for (const std::string mesh : {"--ep 1", "--ep 2 --rebalance", "--ep 1 --accumulate 2"}) {
     const Outcome plain = shell(train(2, steps + mesh + " --overwrite --run " + path("plain")));
     ASSERT_EQ(plain.exit_code, 0) << plain.output;
     EXPECT_EQ(count_of(plain.output, "overlap_grad_reduce=no reason=\"all ranks are on one node"), 1u)

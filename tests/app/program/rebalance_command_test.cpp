@@ -54,6 +54,37 @@ TEST_F(RebalanceCommand, TrainsTheSameLossesAndCheckpointAndSaysWhatItMoved) {
   }
 }
 
+TEST_F(RebalanceCommand, InsideANodeNoWeightTravelsAndNoBitChanges) {
+  const std::string steps = "--ep 2 --steps 4 --gmm-rule auto --run ";
+  ASSERT_EQ(shell(train(2, steps + path("own"))).exit_code, 0);
+  for (const char* threads : {"1", "2"}) {
+    const Outcome run =
+        shell(train(2, steps + path(threads) + " --rebalance --dispatcher shared --threads " + threads));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_EQ(losses(threads), losses("own")) << threads;
+    EXPECT_EQ(weights(threads), weights("own")) << threads;
+    const auto all = rebalanced(threads);
+    ASSERT_TRUE(all);
+    EXPECT_EQ(all->weight_bytes, 0);
+  }
+}
+
+TEST_F(RebalanceCommand, ARunGoesOnWithOrWithoutIt) {
+  const auto must_run = [](const std::string& command) {
+    const Outcome run = shell(command);
+    ASSERT_EQ(run.exit_code, 0) << command << "\n" << run.output;
+  };
+  const std::string rule = "--ep 2 --gmm-rule auto --dispatcher shared ";
+  must_run(train(2, rule + "--steps 4 --run " + path("own")));
+  must_run(train(2, rule + "--steps 2 --schedule-steps 4 --rebalance --run " + path("mixed")));
+  const std::string resumed = on_ranks(2) + "train --resume " + path("mixed");
+  must_run(resumed + " --steps 3 --rebalance off");
+  EXPECT_FALSE(rebalanced("mixed")) << "the third step says nothing of it";
+  must_run(resumed + " --steps 4 --rebalance");
+  EXPECT_EQ(losses("mixed"), losses("own"));
+  EXPECT_EQ(weights("mixed"), weights("own"));
+}
+
 TEST_F(RebalanceCommand, AResumedRunKeepsIt) {
   ASSERT_EQ(
       shell(train(2, "--ep 2 --steps 2 --schedule-steps 4 --rebalance --run " + path("part"))).exit_code, 0);
@@ -66,7 +97,6 @@ TEST_F(RebalanceCommand, AResumedRunKeepsIt) {
 TEST_F(RebalanceCommand, WhereItCannotRunItIsRefusedWithTheReason) {
   const std::vector<std::pair<std::string, const char*>> cases = {
       {train(2, "--ep 1 --rebalance"), "has no rank to move rows to: ep = 1"},
-      {train(2, "--ep 2 --rebalance --node-pool"), "choose --rebalance off, or --node-pool off"},
       {train(1, "--experts 0 --dense-inter 16 --rebalance"), "this model has no experts"}};
   for (const auto& [command, said] : cases) {
     const Outcome refused = shell(command);

@@ -36,7 +36,7 @@ class SameRun : public testing::ProgramTest {
   /// Of two ranks with ep = 2, no flag set, and a cache of its own -> its checkpoint's files.
   std::map<std::string, std::string> checkpoint_of(const std::string& name, const std::string& options) {
     const std::string without_flags =
-        "unset MOELOOM_PATCH MOELOOM_FUSED_OPS MOELOOM_GMM_PATCH MOELOOM_NODE_POOL MOELOOM_BF16 "
+        "unset MOELOOM_PATCH MOELOOM_FUSED_OPS MOELOOM_GMM_PATCH MOELOOM_BF16 "
         "MOELOOM_PRETEND_NODES TWINKLE_NPU_PATCH TWINKLE_NPU_FUSED_OPS TWINKLE_NPU_GMM_PATCH; ";
     const Outcome run = shell(without_flags + "export XDG_CACHE_HOME=" + path(name + "-cache") + "; " +
                               on_ranks(2) + "train --ep 2 --steps " + std::to_string(kSteps) +

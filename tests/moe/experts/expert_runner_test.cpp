@@ -1,4 +1,4 @@
-// Which way the runner takes. That either has the bits of the other: node_pool_test, trainer_node_pool_test.
+// One rank by itself. What replicas change: rebalanced_experts_test.
 #include "moeloom/moe/experts/expert_runner.hpp"
 
 #include "dispatch/dropped_slots.hpp"
@@ -48,7 +48,7 @@ struct ForwardPass {
                          .results = workspace.output,
                          .sums = sums};
     dispatcher.begin(trip);
-    experts.refresh(packed, kernels.grouped_matmul, shard, 1);
+    packed.refresh(kernels.grouped_matmul, shard, 1);
     experts.forward({kernels, shard, packed, plan.grouped_rows(), saved, workspace, clock}, dispatcher, trip);
     dispatcher.finish(trip);
   }
@@ -60,30 +60,18 @@ struct ForwardPass {
   }
 };
 
-TEST(ExpertRunner, RunsThePoolWhereWeightsLieInTheDispatchersMemoryAndElseItsOwn) {
+TEST(ExpertRunner, HasTheSameBitsInChunksAndWhereNobodyIsLeftToTakeARow) {
   const Communicator alone = Communicator::self();
-  DispatcherSettings settings = open_dispatcher(DispatcherKind::kShared, alone, kExperts);
-  const ForwardPass own(settings);
-  EXPECT_EQ(own.experts.counts().tasks, 0);
-  EXPECT_GT(own.packed.packings(), 0);
-  settings.node_pool = true;
-  const ForwardPass pooled(settings);
-  EXPECT_GT(pooled.experts.counts().tasks, 0);
-  EXPECT_EQ(pooled.packed.packings(), 0) << "others could not reach packed faces";
-  const ForwardPass in_chunks({.chunks = 3});
-  for (const ForwardPass* other : {&pooled, &in_chunks})
-    EXPECT_TRUE(std::ranges::equal(other->sums.view().flat(), own.sums.view().flat()));
-}
-
-TEST(ExpertRunner, SlotsWithoutAnExpertAreLeftOutByThePoolAsByARankAlone) {
-  const Communicator alone = Communicator::self();
-  DispatcherSettings pool = open_dispatcher(DispatcherKind::kShared, alone, kExperts);
-  pool.node_pool = true;
   for (const testing::Drops drops : testing::kDrops) {
-    const ForwardPass own({}, drops), pooled(pool, drops);
-    EXPECT_TRUE(std::ranges::equal(pooled.sums.view().flat(), own.sums.view().flat()));
+    DispatcherSettings shared = open_dispatcher(DispatcherKind::kShared, alone, kExperts);
+    const ForwardPass own({}, drops), in_chunks({.chunks = 3}, drops), in_memory(shared, drops);
+    shared.rebalance = RebalanceRates{.row_products = 3000};
+    const ForwardPass rebalanced(shared, drops);
+    for (const ForwardPass* other : {&in_chunks, &in_memory, &rebalanced})
+      EXPECT_TRUE(std::ranges::equal(other->sums.view().flat(), own.sums.view().flat()));
     const bool nothing_left = drops == testing::Drops::kRank;
     EXPECT_EQ(std::ranges::all_of(own.sums.view().flat(), [](float x) { return x == 0; }), nothing_left);
+    EXPECT_GT(own.packed.packings(), 0);
   }
 }
 

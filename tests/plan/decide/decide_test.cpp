@@ -27,10 +27,6 @@ RunFacts facts_with(Index ep, Index nodes) {
   return facts;
 }
 
-bool is_on(const std::optional<bool>& asked) {
-  return asked == true;
-}
-
 /// The decision, or the refusal's first sentence.
 struct Answer {
   std::optional<RunDecision> decision;
@@ -53,9 +49,8 @@ std::string refusal(const RunFacts& facts, const RunRequest& request) {
 
 std::string text_of(const RunFacts& facts, const RunRequest& r) {
   return std::string(name_of(r.exchange.dispatcher)) + ", overlap " +
-         (r.exchange.chunks ? std::to_string(*r.exchange.chunks) : "auto") + ", pool " +
-         (is_on(r.exchange.node_pool) ? "on" : "off") + (r.exchange.rebalance ? ", rebalance" : "") +
-         (r.exchange.replace_every > 0 ? ", replace" : "") +
+         (r.exchange.chunks ? std::to_string(*r.exchange.chunks) : "auto") +
+         (r.exchange.rebalance ? ", rebalance" : "") +
          (r.exchange.wire == WireDType::kBf16 ? ", bf16" : ", fp32") +
          (r.exchange.combine == CombineMode::kFast ? ", fast" : ", exact") + ", ep " +
          std::to_string(facts.job.layout.mesh.ep) + " on " + std::to_string(facts.ep_nodes) +
@@ -87,23 +82,12 @@ TEST(Decide, SumsAndWeightsTravelBetweenNodes) {
   EXPECT_TRUE(decision.job.exchange.overlap_reduce && decision.job.exchange.overlap_gather);
 }
 
-/// Whether a kind can serve a request, in one's own words: the table and the code that reads it are held
+/// Whether a kind can serve a run, in one's own words: the table and the code that reads it are held
 /// against this.
-bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {
+bool can_serve(DispatcherKind kind, const RunFacts& facts) {
   const bool in_memory = kind == DispatcherKind::kShared || kind == DispatcherKind::kHierarchical;
   if (in_memory && !facts.no_node_memory.empty()) return false;
-  if (kind == DispatcherKind::kShared && facts.ep_nodes > 1) return false;
-  if (is_on(request.exchange.node_pool) && !in_memory) return false;
-  const bool rounds_by_node =
-      request.exchange.wire == WireDType::kBf16 || request.exchange.combine == CombineMode::kFast;
-  if (request.exchange.rebalance &&
-      (is_on(request.exchange.node_pool) ||
-       (kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 && rounds_by_node)))
-    return false;
-  if (request.exchange.replace_every > 0 && kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 &&
-      rounds_by_node)
-    return false;
-  return true;
+  return kind != DispatcherKind::kShared || facts.ep_nodes == 1;
 }
 
 bool wire_is_used(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {
@@ -118,18 +102,11 @@ bool wire_is_used(DispatcherKind kind, const RunFacts& facts, const RunRequest& 
 void expect_right(const RunFacts& facts, const RunRequest& request) {
   SCOPED_TRACE(text_of(facts, request));
   const Answer answer = ask(facts, request);
-  const bool shares = facts.job.layout.mesh.ep > facts.ep_nodes;
-  bool possible =
-      (!is_on(request.exchange.node_pool) || shares) &&
-      ((!request.exchange.rebalance && request.exchange.replace_every == 0) || facts.job.layout.mesh.ep > 1);
+  bool possible = !request.exchange.rebalance || facts.job.layout.mesh.ep > 1;
   if (request.exchange.dispatcher) {
-    possible = possible && can_serve(*request.exchange.dispatcher, facts, request);
+    possible = possible && can_serve(*request.exchange.dispatcher, facts);
     if (facts.job.layout.mesh.ep > 1)
       possible = possible && wire_is_used(*request.exchange.dispatcher, facts, request);
-  } else {
-    possible = possible && std::ranges::any_of(kDispatcherKinds, [&](DispatcherKind kind) {
-                 return can_serve(kind, facts, request);
-               });
   }
   ASSERT_EQ(answer.decision.has_value(), possible) << answer.refusal;
   if (!possible) {
@@ -141,23 +118,19 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
   if (request.exchange.dispatcher) {
     EXPECT_EQ(kind, *request.exchange.dispatcher);
   }
-  EXPECT_TRUE(can_serve(kind, facts, request)) << name_of(kind);
+  EXPECT_TRUE(can_serve(kind, facts)) << name_of(kind);
   EXPECT_EQ(wire_is_used(kind, facts, request), decided.why.dispatcher.find("nothing: ") == std::string::npos)
       << decided.why.dispatcher;
-  EXPECT_EQ(decided.job.exchange.node_pool, request.exchange.node_pool);
   EXPECT_EQ(decided.job.exchange.rebalance, request.exchange.rebalance);
-  EXPECT_EQ(decided.job.exchange.replace_every, request.exchange.replace_every);
   const Index most = facts.model.num_experts / facts.job.layout.mesh.ep;
   if (request.exchange.chunks) {
     EXPECT_EQ(decided.job.exchange.chunks,
               facts.job.layout.mesh.ep == 1 ? 0 : std::min(*request.exchange.chunks, most));
   }
   if (decided.job.exchange.chunks > 0) {
-    EXPECT_TRUE(request.exchange.chunks || !is_on(request.exchange.node_pool)) << "it waits for all rows";
     EXPECT_TRUE(request.exchange.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
   }
-  for (const std::string& reason :
-       {decided.why.dispatcher, decided.why.chunks, decided.why.rebalance, decided.why.replace_every})
+  for (const std::string& reason : {decided.why.dispatcher, decided.why.chunks, decided.why.rebalance})
     EXPECT_FALSE(reason.empty());
   const RunDecision again = decide(facts, request);
   EXPECT_EQ(again.why.dispatcher, decided.why.dispatcher) << "pure";
@@ -170,24 +143,20 @@ TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
       for (const auto& dispatcher : dispatcher_requests())
         for (const std::optional<Index> chunks : {std::optional<Index>(), std::optional<Index>(0),
                                                   std::optional<Index>(3), std::optional<Index>(1000)})
-          for (const bool pool : {false, true})
+          for (const bool rebalance : {false, true})
             for (const WireDType wire : {WireDType::kFp32, WireDType::kBf16})
-              for (const CombineMode combine : {CombineMode::kExact, CombineMode::kFast})
-                for (const auto& [rebalance, replace_every] :
-                     {std::pair<bool, Index>{false, 0}, {true, 0}, {false, 20}, {true, 20}}) {
-                  RunFacts facts = facts_with(ep, nodes);
-                  if (!memory) facts.no_node_memory = "open /proc/7/fd/9: denied";
-                  RunRequest request;
-                  request.exchange.dispatcher = dispatcher;
-                  request.exchange.chunks = chunks;
-                  request.exchange.node_pool = pool;
-                  request.exchange.rebalance = rebalance;
-                  request.exchange.replace_every = replace_every;
-                  request.exchange.combine = combine, request.exchange.wire = wire;
-                  expect_right(facts, request);
-                  ++cases;
-                }
-  EXPECT_EQ(cases, 4 * 2 * 4 * 4 * 2 * 2 * 2 * 4);
+              for (const CombineMode combine : {CombineMode::kExact, CombineMode::kFast}) {
+                RunFacts facts = facts_with(ep, nodes);
+                if (!memory) facts.no_node_memory = "open /proc/7/fd/9: denied";
+                RunRequest request;
+                request.exchange.dispatcher = dispatcher;
+                request.exchange.chunks = chunks;
+                request.exchange.rebalance = rebalance;
+                request.exchange.combine = combine, request.exchange.wire = wire;
+                expect_right(facts, request);
+                ++cases;
+              }
+  EXPECT_EQ(cases, 4 * 2 * 4 * 4 * 2 * 2 * 2);
 }
 
 TEST(Decide, RebalancingCountsTheReplicasThatLayersMayKeep) {
@@ -198,78 +167,45 @@ TEST(Decide, RebalancingCountsTheReplicasThatLayersMayKeep) {
   EXPECT_EQ(decide(facts, request).memory.replicas, 0);
   request.exchange.rebalance = true;
   EXPECT_EQ(decide(facts, request).memory.replicas,
-            replica_bytes(facts.model, facts.parameters, facts.job.layout.mesh));
+            replica_bytes(facts.model, facts.parameters, decide(facts, request).job));
   EXPECT_GT(decide(facts, request).memory.replicas, 0);
 }
 
-TEST(Decide, ReplacingCountsTheMomentsThatLeaveARank) {
-  RunFacts facts = facts_with(4, 2);
-  facts.parameters = parameter_specs(facts.model, experts_of(facts.model.num_experts, 4, 0));
-  const double without = decide(facts, {}).memory.buffers;
-  RunRequest request;
-  request.exchange.replace_every = 10;
-  const ModelConfig& m = facts.model;
-  const Index gate_up =
-      m.num_experts / 4 * 2 * m.hidden_size * m.moe_intermediate_size * 4;  // bytes of a rank
-  EXPECT_EQ(decide(facts, request).memory.buffers - without, static_cast<double>(2 * gate_up));
-}
-
-TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRows) {
+TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedWhereNothingCanMove) {
   RunRequest request;
   request.exchange.rebalance = true;
   const RunDecision crossing = decide(facts_with(4, 4), request);
-  EXPECT_EQ(crossing.job.exchange.chunks, 0);
   EXPECT_NE(crossing.why.rebalance.find(" between nodes ("), std::string::npos) << crossing.why.rebalance;
+  EXPECT_GT(crossing.rates.between_nodes.weights, 0);
   const RunDecision on_node = decide(facts_with(4, 1), request);
-  EXPECT_NE(on_node.why.rebalance.find("on one node, node pool = on does the same"), std::string::npos)
-      << on_node.why.rebalance;
+  EXPECT_NE(on_node.why.rebalance.find(" on the node ("), std::string::npos) << on_node.why.rebalance;
   EXPECT_EQ(refusal(facts_with(1, 1), request),
             "rebalance = on has no rank to move rows to: ep = 1; choose a larger ep, or rebalance = off");
   RunFacts dense = facts_with(4, 1);
   dense.model.num_experts = dense.model.num_experts_per_tok = 0;
   EXPECT_EQ(refusal(dense, request),
             "rebalance = on has nothing to move: this model has no experts; choose rebalance = off");
-  RunRequest pool = request, fast = request;
-  pool.exchange.node_pool = true;
-  fast.exchange.dispatcher = DispatcherKind::kHierarchical;
-  fast.exchange.combine = CombineMode::kFast;
-  const std::string pooled = refusal(facts_with(4, 1), pool);
-  EXPECT_TRUE(pooled.ends_with("choose rebalance = off, or node pool = off")) << pooled;
-  EXPECT_EQ(refusal(facts_with(4, 2), fast),
-            "dispatcher = hierarchical cannot run: rebalance keeps every bit, and combine = fast sums by the "
-            "node that computes; choose dispatcher = alltoall or auto");
 }
 
-TEST(Decide, ReplacingSaysByWhatItDecidesAndIsRefusedWhereNothingCanMove) {
-  RunRequest request;
-  request.exchange.replace_every = 20;
-  const RunDecision crossing = decide(facts_with(4, 4), request);
-  const std::string& why = crossing.why.replace_every;
-  EXPECT_TRUE(why.starts_with("replace every = 20: a row's products take ")) << why;
-  EXPECT_NE(why.find(" between nodes ("), std::string::npos) << why;
-  EXPECT_GT(crossing.rates.between_nodes.weights, 0);
-  EXPECT_EQ(
-      refusal(facts_with(1, 1), request),
-      "replace every = 20 has no rank to move experts to: ep = 1; choose a larger ep, or replace every = 0");
-  RunFacts dense = facts_with(4, 1), uneven = facts_with(4, 1);
-  dense.model.num_experts = dense.model.num_experts_per_tok = 0;
-  EXPECT_EQ(refusal(dense, request),
-            "replace every = 20 has nothing to move: this model has no experts; choose replace every = 0");
-  uneven.model.num_experts = 6;
-  EXPECT_EQ(
-      refusal(uneven, request),
-      "replace every = 20 needs as many experts on every rank: ep = 4 does not divide the 6 experts; choose "
-      "another ep, or replace every = 0");
-  RunRequest pool = request, fast = request;
-  pool.exchange.node_pool = true;
-  EXPECT_NE(decide(facts_with(4, 1), pool).why.replace_every.find("no expert will move"), std::string::npos);
-  EXPECT_EQ(decide(facts_with(4, 2), pool).why.replace_every.find("no expert will move"), std::string::npos);
-  fast.exchange.dispatcher = DispatcherKind::kHierarchical;
+TEST(Decide, RebalancingSaysWhereBitsDependOnReplicas) {
+  RunRequest fast, narrow;
+  fast.exchange.rebalance = narrow.exchange.rebalance = true;
+  fast.exchange.dispatcher = narrow.exchange.dispatcher = DispatcherKind::kHierarchical;
   fast.exchange.combine = CombineMode::kFast;
-  EXPECT_EQ(
-      refusal(facts_with(4, 2), fast),
-      "dispatcher = hierarchical cannot run: replace every keeps every bit, and combine = fast sums by the "
-      "node that computes; choose dispatcher = alltoall or auto");
+  narrow.exchange.wire = WireDType::kBf16;
+  const std::string sums = decide(facts_with(4, 2), fast).why.rebalance;
+  EXPECT_TRUE(
+      sums.ends_with("; combine = fast sums by the node that computes, so last bits depend on replicas"))
+      << sums;
+  const std::string rounds = decide(facts_with(4, 2), narrow).why.rebalance;
+  EXPECT_TRUE(
+      rounds.ends_with("; wire dtype = bf16 rounds by the node that computes, so bits depend on replicas"))
+      << rounds;
+  narrow.exchange.dispatcher = DispatcherKind::kAlltoall;
+  fast.exchange.dispatcher.reset();
+  for (const std::string& why :
+       {decide(facts_with(4, 2), narrow).why.rebalance, decide(facts_with(4, 1), fast).why.rebalance})
+    EXPECT_EQ(why.find("depend on replicas"), std::string::npos) << why;
 }
 
 TEST(Decide, InsideANodeSizesChooseTheDispatcher) {
@@ -335,7 +271,7 @@ TEST(Decide, TheFastestOfAllThatCanRunIsTaken) {
         const double chosen = exchange_seconds(facts, {}, decided.job.exchange.dispatcher,
                                                decided.job.exchange.chunks, products);
         for (const DispatcherKind kind : kDispatcherKinds)
-          if (can_serve(kind, facts, {})) {
+          if (can_serve(kind, facts)) {
             EXPECT_LE(chosen, exchange_seconds(facts, {}, kind, 0, products))
                 << name_of(kind) << ": " << decided.why.dispatcher;
           }
@@ -377,89 +313,61 @@ TEST(Decide, ChunksAreLargeEnoughForTheirMessagesAndTheirProducts) {
   }
 }
 
-TEST(Decide, ChunksBesideExpertsThatWaitForAllRowsHideNothingAndSaySo) {
-  RunRequest request;
-  request.exchange.dispatcher = DispatcherKind::kHierarchical;
-  const RunFacts facts = facts_with(4, 2);
-  const double whole = exchange_seconds(facts, request, DispatcherKind::kHierarchical, 0, 1);
-  EXPECT_LT(exchange_seconds(facts, request, DispatcherKind::kHierarchical, 2, 1), whole);
-  request.exchange.chunks = 2;
-  EXPECT_EQ(decide(facts, request).why.chunks, "overlap chunks = 2");
-  for (const bool pool : {true, false}) {
-    RunRequest waits = request;
-    waits.exchange.node_pool = pool;
-    waits.exchange.rebalance = !pool;
-    const RunDecision decided = decide(facts, waits);
-    EXPECT_EQ(decided.job.exchange.chunks, 2);
-    EXPECT_TRUE(decided.why.chunks.starts_with("overlap chunks = 2 hides nothing: ")) << decided.why.chunks;
-  }
+TEST(Decide, ChunksHideAsMuchWithRebalancingAndAutoChoosesThem) {
+  RunRequest request, rebalance;
+  request.exchange.dispatcher = rebalance.exchange.dispatcher = DispatcherKind::kHierarchical;
+  rebalance.exchange.rebalance = true;
+  RunFacts facts = facts_with(4, 2);
+  facts.prediction = GmmPrediction{1, 1, 1};
+  const auto seconds = [&](const RunRequest& asked, Index chunks) {
+    return exchange_seconds(facts, asked, DispatcherKind::kHierarchical, chunks, 1);
+  };
+  EXPECT_LT(seconds(request, 2), seconds(request, 0));
+  for (const Index chunks : {0, 2}) EXPECT_EQ(seconds(rebalance, chunks), seconds(request, chunks));
+  const RunDecision chosen = decide(facts, rebalance);
+  EXPECT_GT(chosen.job.exchange.chunks, 0) << chosen.why.chunks;
+  EXPECT_EQ(chosen.job.exchange.chunks, decide(facts, request).job.exchange.chunks);
+  rebalance.exchange.chunks = 2;
+  EXPECT_EQ(decide(facts, rebalance).why.chunks, "overlap chunks = 2");
 }
 
 TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
-  RunRequest shared, pool;
+  RunRequest shared;
   shared.exchange.dispatcher = DispatcherKind::kShared;
-  pool.exchange.node_pool = true;
   EXPECT_EQ(refusal(facts_with(4, 2), shared),
             "dispatcher = shared cannot run: the 4 ranks of ep lie on 2 nodes, which share no memory; choose "
             "dispatcher = hierarchical, alltoall or auto");
-  EXPECT_EQ(
-      refusal(facts_with(1, 1), pool),
-      "node pool = on has nobody to share experts with: ep = 1; choose a larger ep, or node pool = off");
-  EXPECT_EQ(
-      refusal(facts_with(2, 2), pool),
-      "node pool = on has nobody to share experts with: the 2 ranks of ep lie on as many nodes; start more "
-      "ranks a node, or choose node pool = off");
   RunFacts containers = facts_with(4, 1);
   containers.no_node_memory = "denied";
-  EXPECT_TRUE(refusal(containers, pool).ends_with("choose node pool = off")) << refusal(containers, pool);
+  EXPECT_EQ(refusal(containers, shared),
+            "dispatcher = shared cannot run: memory cannot be shared: denied; choose dispatcher = alltoall "
+            "or auto");
   RunFacts dense = facts_with(4, 1);
   dense.model.num_experts = dense.model.num_experts_per_tok = 0;
-  EXPECT_EQ(refusal(dense, pool),
-            "node pool = on has nothing to share: this model has no experts; choose node pool = off");
   EXPECT_EQ(decide(dense, {}).why.dispatcher, "this model has no experts");
 }
 
-TEST(Decide, ExpertsWithAdaptersOrInBf16MayBePooledAndNotRebalanced) {
-  RunRequest pool, rebalance;
-  pool.exchange.node_pool = true;
+TEST(Decide, ExpertsAreRebalancedHoweverTheyAreKept) {
+  RunRequest rebalance;
   rebalance.exchange.rebalance = true;
-  RunFacts adapted = facts_with(4, 1);
-  adapted.model.adapter = resolve_adapter(adapted.model, {.rank = 2, .targets = {"experts"}});
-  adapted.parameters = parameter_specs(adapted.model, {0, 8});
-  RunFacts halves = facts_with(4, 1);
-  halves.parameters = with_storage(parameter_specs(halves.model, {0, 8}), Storage::kBf16);
-  for (const RunFacts& facts : {adapted, halves}) {
-    EXPECT_TRUE(decide(facts, pool).job.exchange.node_pool);
-    EXPECT_EQ(refusal(facts, rebalance),
-              "experts that have adapters or are kept in bf16 or F16 cannot be had with rebalance = on: "
-              "other ranks "
-              "would run them as fp32 weights without adapters; remove one");
-  }
-  RunFacts half_gradients = facts_with(4, 1);
-  half_gradients.parameters = with_gradients(parameter_specs(half_gradients.model, {0, 8}), Storage::kBf16);
-  for (const auto& [request, other] : {std::pair{pool, "node pool"}, {rebalance, "rebalance"}})
-    EXPECT_EQ(refusal(half_gradients, request),
-              "gradients = bf16 cannot be had with " + std::string(other) +
-                  " = on: other ranks would write gradients of experts as fp32; remove one");
-}
-
-TEST(Decide, ExpertsThatDropInputsOrLieOnADiskAreNotPooled) {
-  RunRequest pool;
-  pool.exchange.node_pool = true;
-  RunFacts dropping = facts_with(4, 1);
-  dropping.model.adapter =
-      resolve_adapter(dropping.model, {.rank = 2, .dropout = 0.1, .targets = {"experts"}});
-  dropping.parameters = parameter_specs(dropping.model, {0, 8});
-  EXPECT_EQ(refusal(dropping, pool),
-            "experts whose adapters drop inputs cannot be had with node pool = on: other ranks would have no "
-            "keys of the rows; remove one");
-  EXPECT_TRUE(ask(dropping, {}).decision);
-  RunFacts on_disk = facts_with(4, 1);
-  on_disk.job.keeping.offload = "DIR";
-  EXPECT_EQ(refusal(on_disk, pool),
-            "experts that lie on a disk cannot be had with node pool = on: other ranks would look for them "
-            "in the node's memory; remove one");
-  EXPECT_TRUE(ask(on_disk, {}).decision);
+  const auto with = [](auto change) {
+    RunFacts facts = facts_with(4, 1);
+    change(facts);
+    return facts;
+  };
+  const std::vector<RunFacts> kept = {
+      with([](RunFacts& f) {
+        f.model.adapter = resolve_adapter(f.model, {.rank = 2, .dropout = 0.1, .targets = {"experts"}});
+        f.parameters = parameter_specs(f.model, {0, 8});
+      }),
+      with([](RunFacts& f) {
+        f.parameters = with_storage(parameter_specs(f.model, {0, 8}), Storage::kBf16);
+      }),
+      with([](RunFacts& f) {
+        f.parameters = with_gradients(parameter_specs(f.model, {0, 8}), Storage::kBf16);
+      }),
+      with([](RunFacts& f) { f.job.keeping.offload = "DIR"; })};
+  for (const RunFacts& facts : kept) EXPECT_TRUE(decide(facts, rebalance).job.exchange.rebalance);
 }
 
 TEST(Decide, SettingsOfAWireThatNothingCrossesAreRefusedByNameAndSaidUnderAuto) {
@@ -539,18 +447,6 @@ TEST(Decide, ARowAnExpertWithAvx512TakesTheLoopOnOneRankWhereNoOtherMeshCanShowI
   RunFacts four = facts_with(4, 1);
   four.avx512 = true;
   EXPECT_FALSE(gmm_facts(four, {}, DType::kF32).loop_may_run) << "rows of a call depend on ep";
-}
-
-TEST(Decide, ANodePoolReadsMastersWhichOthersCanReach) {
-  RunFacts facts = facts_with(4, 1);
-  testing::give_micro_batches(facts.job, 16);
-  RunRequest request;
-  EXPECT_TRUE(decide(facts, request).gmm.packs);
-  request.exchange.node_pool = true;
-  const RunDecision pooled = decide(facts, request);
-  EXPECT_FALSE(pooled.gmm.packs);
-  EXPECT_FALSE(pooled.table.grouped_matmul.uses_packed);
-  EXPECT_EQ(pooled.job.exchange.dispatcher, DispatcherKind::kShared);
 }
 
 TEST(Decide, ExpertsOnADiskAreNotPackedIntoMemory) {

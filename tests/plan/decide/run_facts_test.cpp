@@ -70,12 +70,12 @@ TEST(RunFacts, WhatWasDecidedIsOpened) {
   for (const auto& kind : dispatcher_requests()) {
     RunRequest request;
     request.exchange.dispatcher = kind;
-    request.exchange.node_pool = ranks > 1 && kind == DispatcherKind::kShared;
+    request.exchange.rebalance = ranks > 1 && kind == DispatcherKind::kShared;
     const RunDecision decision = decide(facts, request);
     const DispatcherSettings settings = open_dispatcher(decision, mesh, 16);
     EXPECT_EQ(settings.kind, decision.job.exchange.dispatcher);
     EXPECT_EQ(settings.chunks, decision.job.exchange.chunks);
-    EXPECT_EQ(settings.weights_memory() != nullptr, request.exchange.node_pool);
+    EXPECT_EQ(settings.weights_memory() != nullptr, request.exchange.rebalance);
     EXPECT_EQ(Dispatcher(mesh.ep(), 16, settings).kind(), decision.job.exchange.dispatcher);
   }
   EXPECT_EQ(open_dispatcher({}, mesh, 0).memory, nullptr) << "a dense model exchanges no rows";

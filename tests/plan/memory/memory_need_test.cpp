@@ -171,19 +171,26 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
 TEST(MemoryNeed, ReplicasAreWeightsOfEachLayerAndSumsOfBranches) {
   const ModelConfig config = tiny_config();  // sparse layers 0 and 2
   const auto specs = parameter_specs(config, {0, 2});
+  const auto job_of_mesh = [](Index dp, Index ep) { return Job{.layout = {.mesh = shape_of(dp, ep)}}; };
   const Index an_expert = 3 * config.hidden_size * config.moe_intermediate_size * 4;
   Index sparse = 0;
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer) sparse += config.is_sparse(layer) ? 1 : 0;
   const Index tables = 2 * 4 * (2 * 8 + 2 * 4);
   // Of both own experts the owner's branch and the other rank's, and of both replicas one.
-  EXPECT_EQ(replica_bytes(config, specs, shape_of(1, 2)), sparse * (2 * an_expert + tables) + 6 * an_expert);
-  EXPECT_EQ(replica_bytes(config, specs, shape_of(2, 1)), 0);
+  EXPECT_EQ(replica_bytes(config, specs, job_of_mesh(1, 2)),
+            sparse * (2 * an_expert + tables) + 6 * an_expert);
+  EXPECT_EQ(replica_bytes(config, specs, job_of_mesh(2, 1)), 0);
   std::set<std::string> experts;
   for (const ParameterSpec& spec : specs)
     if (spec.placement == Placement::kExperts) experts.insert(spec.name);
-  EXPECT_EQ(replica_bytes(config, with_frozen(specs, experts), shape_of(1, 2)),
+  EXPECT_EQ(replica_bytes(config, with_frozen(specs, experts), job_of_mesh(1, 2)),
             sparse * (2 * an_expert + tables))
       << "what is frozen has no sums";
+  Job on_a_node = job_of_mesh(1, 2);
+  on_a_node.exchange.dispatcher = DispatcherKind::kShared;
+  on_a_node.layout.ranks_per_node = 2;
+  EXPECT_EQ(replica_bytes(config, specs, on_a_node), sparse * tables + 6 * an_expert)
+      << "read where they lie";
 }
 
 /// Weights travel for nothing, so that whatever may move does.
@@ -198,7 +205,7 @@ TEST(MemoryNeed, ReplicasOfARunTakeNoMoreThanIsCountedAndNotMuchLess) {
     testing::TrainingRun run(testing::shape_of(1, world), {.experts = experts, .rebalance = kFreeWeights});
     run.losses(4);
     const auto specs = parameter_specs(run.config, experts_of(experts, world, 0));
-    const double counted = replica_bytes(run.config, specs, run.mesh.shape());
+    const double counted = replica_bytes(run.config, specs, {.layout = {.mesh = run.mesh.shape()}});
     const double held = run.mesh.world().all_max(static_cast<double>(run.decoder.replica_bytes()));
     EXPECT_LE(held, counted);
     largest_share = std::max(largest_share, held / counted);

@@ -29,15 +29,14 @@ struct DispatcherSettings {
   std::shared_ptr<NodeMemory> memory = nullptr;  // kShared: of the ranks of ep; kHierarchical: of this node's
   NodeMap nodes = {};                            // of the ranks of ep; kAlltoall only counts by them
   WireSettings wire = {};
-  bool node_pool = false;  // the experts lie in `memory` too, and its ranks run each other's tasks
-  Index chunks = 0;        // rows travel in so many while experts compute; 0: whole, experts wait
-  // Experts get replicas where counts and these say that it pays, without a node pool. The bits stay where
-  // rows are summed and rounded at one place alone: not with CombineMode::kFast, nor with bf16 rows of
-  // kHierarchical.
+  Index chunks = 0;  // rows travel in so many while experts compute; 0: whole, experts wait
+  // Experts get replicas where counts and these say that it pays. The bits stay where rows are summed and
+  // rounded at one place alone: not with CombineMode::kFast, nor with bf16 rows of kHierarchical.
   std::optional<RebalanceRates> rebalance = {};
 
-  /// Where the weights and gradients of the experts must lie; null: anywhere.
-  std::shared_ptr<NodeMemory> weights_memory() const { return node_pool ? memory : nullptr; }
+  /// Where ranks of a node read each other's experts, whose weights and gradients should lie there; null:
+  /// nobody does.
+  std::shared_ptr<NodeMemory> weights_memory() const { return rebalance ? memory : nullptr; }
 };
 
 /// What a kind needs beside its name. Collective over `ep`; throws AgreedError on every rank if one cannot
@@ -51,7 +50,7 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
 class Dispatcher {
  public:
   /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kShared and kHierarchical
-  /// without what they need, and for replicas beside a node pool.
+  /// without what they need.
   Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
 
   DispatcherKind kind() const { return kind_; }

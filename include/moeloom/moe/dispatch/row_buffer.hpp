@@ -40,6 +40,11 @@ class RowBuffer {
   /// The same, in this rank's part of `memory`, to which it moves if it lay elsewhere.
   void reshape_in(const std::shared_ptr<NodeMemory>& memory, Index rows, Index cols);
 
+  /// Floats that its memory holds.
+  Index capacity() const {
+    return memory_ ? block_.bytes() / static_cast<Index>(sizeof(float)) : own_.capacity();
+  }
+
   /// The node's memory that the rows lie in; null: they are this process's own.
   const NodeMemory* memory() const { return memory_.get(); }
   /// Where every rank of it finds them; 0 before there were any.

@@ -93,17 +93,11 @@ class PackedExperts {
   std::uint64_t version_ = 0;
 };
 
-/// Sizes of some experts' weights.
-struct ExpertShape {
-  Index experts = 0;
-  Index cols = 0;   // of a row
-  Index width = 0;  // of an expert
-  bool biased = false;
-
-  Index hidden_bias() const { return biased ? cols : 0; }
-  Index inter_bias() const { return biased ? 2 * width : 0; }
-  /// Of one expert.
-  Index numbers() const { return 3 * cols * width + inter_bias() + hidden_bias(); }
+/// An expert of another rank for one pass: a shard of one, whose arrays lie in `weights` where they were sent
+/// and else in the memory of their owner.
+struct HeldReplica {
+  ExpertShard shard;
+  Matrix weights = {};
 };
 
 /// What backward needs of forward; memory is reused from step to step.
@@ -114,23 +108,18 @@ struct ExpertActivations {
   // [R] of X, by which adapters of both products drop inputs; backward may change X, and asks for the second
   // product's input gradient before it has made that input again. Empty where nothing is dropped.
   std::vector<std::uint64_t> keys = {};
-  // Weights of the replicas that ran some of the rows (rebalanced_experts.hpp). Kept rather than sent again:
-  // backward would have to wait for them before its first product.
-  Matrix replica_gate_up = {};       // [S*2F, D]
-  Matrix replica_down = {};          // [S*D, F]
-  Matrix replica_gate_up_bias = {};  // [S, 2F]
-  Matrix replica_down_bias = {};     // [S, D]
+  // Experts of other ranks that run some of the rows. Kept rather than sent again: backward would have to
+  // wait for them before its first product.
+  std::vector<HeldReplica> replicas = {};
   Index replica_elements() const {
-    return replica_gate_up.capacity() + replica_down.capacity() + replica_gate_up_bias.capacity() +
-           replica_down_bias.capacity();
+    Index elements = 0;
+    for (const HeldReplica& replica : replicas) elements += replica.weights.capacity();
+    return elements;
   }
 
   /// Of experts of `width`, without keys and replicas.
   static double bytes_of(const TripShape& trip, Index width) {
     return RowBuffer::bytes_of(trip) + rows_bytes(trip.rows.at_once, {2 * width, 1});
-  }
-  static double replica_bytes(const ExpertShape& s) {
-    return rows_bytes(s.experts, {2 * s.width * s.cols, s.cols * s.width, s.inter_bias(), s.hidden_bias()});
   }
 };
 
@@ -187,17 +176,6 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
 /// -> its gradients, of all sources, after backward_chunk(), which left what they are made of.
 void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows,
                       Write gradients);
-
-/// The same for any groups of rows that lie side by side, the first of them in row `first_row`, each with
-/// targets of its own. Of a weight whose gradient has no rows in the shard, `targets` are left alone.
-struct GradientTargets {
-  std::span<const MatrixView> gate_up;            // a group: [2F, D]
-  std::span<const MatrixView> down;               // a group: [D, F]
-  std::span<const MatrixView> gate_up_bias = {};  // a group: [2F, 1]
-  std::span<const MatrixView> down_bias = {};     // a group: [D, 1]
-};
-void weight_gradients(const ExpertPass& pass, Index first_row, const GroupedRows& groups,
-                      ConstMatrixView d_rows, const GradientTargets& targets, Write gradients);
 
 /// saved.rows and saved.weights are filled -> workspace.output = Y. The clock is told of each product.
 void experts_forward(const ExpertPass& pass);

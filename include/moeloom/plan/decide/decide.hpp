@@ -1,5 +1,5 @@
 // What a run will do, decided once: from what is asked for and what is known of model, mesh and machine to
-// kernels, dtype, the experts' path, the dispatcher, chunks, the node pool and the memory of a rank, with a
+// kernels, dtype, the experts' path, the dispatcher, chunks and the memory of a rank, with a
 // reason for each. `moeloom train` obeys it, `moeloom plan` prints it.
 //
 // Nothing here looks at a clock, a file or another rank (run_facts.hpp does), so that the same facts always
@@ -73,7 +73,6 @@ struct ExchangeReasons {
   std::string overlap_reduce = {};
   std::string overlap_gather = {};
   std::string rebalance = {};
-  std::string replace_every = {};
 };
 
 struct RowBudgetDecision {
@@ -90,7 +89,7 @@ struct RunDecision {
   std::string gmm_request;
   ComputeDtype dtype;
   ExchangeReasons why;
-  RebalanceRates rates = {};  // by which replicas are made, and experts change ranks, where they may
+  RebalanceRates rates = {};  // by which replicas are made, where they may
   std::string exact;          // what sums with the same bits on every mesh cost a rank; empty: they are off
   RowBudgetDecision row_budget;
   bool save_copy = false;  // is counted, and may be made
@@ -104,7 +103,7 @@ struct RunDecision {
 };
 
 /// Pure. Throws ConfigError, with the way out, for what was asked for by name and cannot run: a kernel, a
-/// dispatcher, chunks, a node pool, settings of a wire that nothing crosses.
+/// dispatcher, chunks, replicas, settings of a wire that nothing crosses.
 RunDecision decide(const RunFacts& facts, const RunRequest& request);
 
 /// What the GMM policy weighs of a run; packed: what packed faces would hold.

@@ -14,7 +14,6 @@ struct DispatcherWay {
   DispatcherKind kind;
   bool crosses_nodes;      // its ranks may lie on several nodes
   bool needs_node_memory;  // its ranks open the memory of the others on their node
-  bool serves_pool;        // rows lie where the node's other ranks reach them
   OnWire rounds;           // where rows are rounded to the wire dtype
   bool sums_before_wire;   // combine fast: a token's rows of a node are summed before they cross
 };

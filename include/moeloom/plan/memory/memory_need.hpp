@@ -37,11 +37,10 @@ double activation_bytes(const ModelConfig& config, const Job& job, LayerRows row
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
                     LayerRows rows);
 
-/// The most that replicas take: of each layer as many experts' weights as a rank has of its own, from forward
-/// to backward, and the tables that place them; and, once, the sums of branches of their gradients
-/// (RebalancedExperts) where each own expert has a replica that computes a branch of the tree of sums.
-double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                     const MeshShape& mesh);
+/// The most that replicas take: of each layer the tables that place them and, from forward to backward, as
+/// many experts' weights as a rank has of its own, unless all are read in a node's memory; and, once, the
+/// sums of branches of their gradients (ExpertRunner).
+double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job);
 
 /// The copy that the rank that writes most makes for a save in the background: the dense weights, its experts
 /// and its moments; with an adapter its factors and their moments alone.

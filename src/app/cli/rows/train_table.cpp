@@ -224,6 +224,10 @@ OptionTable train_table(TrainOptions& options) {
   table.gone(
       "quiet", "false",
       "MOELOOM_LOG=warn leaves warnings and errors alone on the terminal, and --sample-chars 0 no sample");
+  table.gone("node-pool", "auto",
+             "--rebalance makes uneven rows of a node even, and reads its memory in place");
+  table.gone("replace-every", "0",
+             "--rebalance makes uneven rows even, step by step, and experts stay where they are");
   table.gone("router-bias-rule", "sign",
              "--router-bias-rate moves biases by the sign alone, so losses are others");
   table.gone("router-jitter", "0", "routers see each number as it is, so losses are others");

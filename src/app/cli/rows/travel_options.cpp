@@ -61,24 +61,11 @@ void add_dispatcher_options(OptionTable& table, AskedExchange& exchange) {
 
 void add_uneven_options(OptionTable& table, AskedExchange& exchange) {
   table
-      .add("node-pool", "BOOL",
-           "ranks of a node run each other's experts in its memory, so that uneven rows cost it nothing; "
-           "auto: what MOELOOM_NODE_POOL says, or else off",
-           "uneven load inside a node, without moving a weight", exchange.node_pool)
-      .called("node pool");
-  table
       .add("rebalance", "BOOL",
            "experts with many rows get replicas on other ranks for a micro-batch, where moving weights costs "
            "less than the rows save; the losses stay the same, bit for bit",
            "EPLB of DeepSeek, by the micro-batch: one hot expert needs replicas", exchange.rebalance)
       .called("rebalance");
-  table
-      .add("replace-every", "STEPS",
-           "after so many steps, experts change ranks for good, weights, moments and all, where uneven load "
-           "lasted and moving costs less than it saves; losses stay the same, bit for bit; 0: never",
-           "a skew that lasts is cheaper to move once than to replicate in each step", exchange.replace_every)
-      .at_least(0)
-      .called("replace every");
 }
 
 void add_overlap_options(OptionTable& table, AskedExchange& exchange) {

@@ -121,32 +121,6 @@ Document document_of(const RebalanceMetrics& rebalance) {
   return object;
 }
 
-ReplaceMetrics replace_of(const Document& object) {
-  return {.made = object.integer_or("made", 0),
-          .even = object.integer_or("even", 0),
-          .none_better = object.integer_or("none_better", 0),
-          .does_not_last = object.integer_or("does_not_last", 0),
-          .does_not_pay = object.integer_or("does_not_pay", 0),
-          .moved = object.integer_or("moved", 0),
-          .bytes = object.integer_or("bytes", 0),
-          .load_before = object.number_or_nan("load_before").value_or(0),
-          .load_after = object.number_or_nan("load_after").value_or(0)};
-}
-
-Document document_of(const ReplaceMetrics& replace) {
-  Document object;
-  object.set("made", replace.made);
-  object.set("even", replace.even);
-  object.set("none_better", replace.none_better);
-  object.set("does_not_last", replace.does_not_last);
-  object.set("does_not_pay", replace.does_not_pay);
-  object.set("moved", replace.moved);
-  object.set("bytes", replace.bytes);
-  object.set("load_before", replace.load_before);
-  object.set("load_after", replace.load_after);
-  return object;
-}
-
 StepMetrics metrics_of(const Document& object) {
   StepMetrics metrics;
   metrics.step = object.integer("step");
@@ -163,10 +137,7 @@ StepMetrics metrics_of(const Document& object) {
   metrics.message_bytes = object.integer_or("message_bytes", 0);
   metrics.network_bytes = object.integer_or("network_bytes", 0);
   metrics.row_bytes = object.integer_or("row_bytes", 0);
-  metrics.pool_tasks = object.integer_or("pool_tasks", 0);
-  metrics.pool_shared = object.integer_or("pool_shared", 0);
   if (object.has("rebalance")) metrics.rebalance = rebalance_of(object.object("rebalance"));
-  if (object.has("replace")) metrics.replace = replace_of(object.object("replace"));
   metrics.rss_bytes = object.integer_or("rss_bytes", 0);
   metrics.packings = object.integer_or("packings", 0);
   metrics.packed_bytes = object.integer_or("packed_bytes", 0);
@@ -222,10 +193,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   object.set("message_bytes", metrics.message_bytes);
   object.set("network_bytes", metrics.network_bytes);
   object.set("row_bytes", metrics.row_bytes);
-  object.set("pool_tasks", metrics.pool_tasks);
-  object.set("pool_shared", metrics.pool_shared);
   if (metrics.rebalance) object.set("rebalance", document_of(*metrics.rebalance));
-  if (metrics.replace) object.set("replace", document_of(*metrics.replace));
   object.set("rss_bytes", metrics.rss_bytes);
   object.set("packings", metrics.packings);
   object.set("packed_bytes", metrics.packed_bytes);

@@ -32,14 +32,6 @@ struct RebalanceMetrics {
   double load_before = 0, load_after = 0;  // rows of the fullest rank over the mean
 };
 
-/// What --replace-every decided after a step, over all sparse layers, of all ranks.
-struct ReplaceMetrics {
-  Index made = 0, even = 0, none_better = 0, does_not_last = 0, does_not_pay = 0;  // layers
-  Index moved = 0;                                                                 // experts
-  Index bytes = 0;
-  double load_before = 0, load_after = 0;  // rows of the fullest rank over the mean, mean over layers
-};
-
 /// Keys in the file are the names here, but for `phases`, `expert_load` and `routing`. What is not finite is
 /// null there and NaN when read back.
 struct StepMetrics {
@@ -57,10 +49,7 @@ struct StepMetrics {
   Index message_bytes = 0;  // by all ranks
   Index network_bytes = 0;  // of those, the dispatcher's between nodes
   Index row_bytes = 0;      // a row as one fp32 copy for each chosen expert of another rank, out and back
-  Index pool_tasks = 0;     // of the node pool, by all ranks
-  Index pool_shared = 0;    // of those, run by another rank than the experts'
   std::optional<RebalanceMetrics> rebalance;  // none: rebalancing was off
-  std::optional<ReplaceMetrics> replace;      // of a step after which it was decided
   Index rss_bytes = 0;     // the most that a rank held after a step so far; of shared pages its own
   Index packings = 0;      // of expert weights, on rank 0
   Index packed_bytes = 0;  // that they take on rank 0

@@ -132,30 +132,6 @@ Facts with_rebalancing(Facts facts, const Steps& steps) {
   return facts;
 }
 
-/// What experts that changed ranks for good were worth, of all decisions.
-Facts with_replacing(Facts facts, const Steps& steps) {
-  Index decisions = 0, made = 0, layers = 0, moved = 0, bytes = 0;
-  const ReplaceMetrics* last = nullptr;
-  for (const StepMetrics& step : steps) {
-    if (!step.replace) continue;
-    last = &*step.replace;
-    ++decisions;
-    made += last->made;
-    layers += last->made + last->even + last->none_better + last->does_not_last + last->does_not_pay;
-    moved += last->moved;
-    bytes += last->bytes;
-  }
-  if (last == nullptr) return facts;
-  const auto number = [](Index n) { return readable(static_cast<double>(n)); };
-  facts.emplace_back("experts moved", number(moved) + " in " + number(made) + " of " + number(layers) +
-                                          " layers decided on, at " + number(decisions) + " steps, " +
-                                          readable_bytes(static_cast<double>(bytes)) +
-                                          "; at the last one fullest rank over mean " +
-                                          readable(last->load_before, 3) + " before, " +
-                                          readable(last->load_after, 3) + " after");
-  return facts;
-}
-
 std::string numbers(const Steps& steps, const ReportInfo& info) {
   double seconds = 0;
   Index memory = 0;
@@ -225,9 +201,7 @@ double last_loss(const std::vector<StepMetrics>& steps) {
 std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo& info) {
   return report_page(
       info.title, numbers(steps, info),
-      charts(steps, info) +
-          report_section("The run", "",
-                         facts_table(with_replacing(with_rebalancing(info.facts, steps), steps))) +
+      charts(steps, info) + report_section("The run", "", facts_table(with_rebalancing(info.facts, steps))) +
           report_section("Time", "from the first start to this report", time_table(info.time)) +
           report_section("Restarts", restarts_note(info.restarts), restarts_table(info.restarts), "wide") +
           report_section("Sample", "the prompt, and what the model wrote after it", sample(info), "wide") +

@@ -71,9 +71,7 @@ struct RankStep {
   Index save_due = 0;
   Index part_done = 0;
   DispatchTraffic dispatch;
-  PoolCounts pool;
   RebalanceCounts rebalance;
-  Index replace_bytes = 0;
   std::array<double, kPhases> phase_seconds{};
 };
 
@@ -101,9 +99,6 @@ void add(const RankStep& rank, int ranks, WorldStep& step) {
   metrics.message_bytes += rank.message_bytes;
   metrics.network_bytes += rank.dispatch.network_bytes;
   metrics.row_bytes += rank.dispatch.row_bytes;
-  metrics.pool_tasks += rank.pool.tasks;
-  metrics.pool_shared += rank.pool.for_others;
-  if (metrics.replace) metrics.replace->bytes += rank.replace_bytes;
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
         rank.phase_seconds[phase] / ranks;
@@ -122,18 +117,6 @@ RebalanceMetrics metrics_of(const RebalanceCounts& counts) {
           .load_after = counts.load_after()};
 }
 
-ReplaceMetrics metrics_of(const ReplaceReport& report) {
-  return {.made = report.decided(SeatVerdict::kMade),
-          .even = report.decided(SeatVerdict::kEven),
-          .none_better = report.decided(SeatVerdict::kNoneBetter),
-          .does_not_last = report.decided(SeatVerdict::kDoesNotLast),
-          .does_not_pay = report.decided(SeatVerdict::kDoesNotPay),
-          .moved = report.moved,
-          .bytes = 0,
-          .load_before = report.load_before,
-          .load_after = report.load_after};
-}
-
 /// What is the same on every rank, or rank 0's own.
 StepMetrics metrics_of(const StepReport& report, Index tokens_before) {
   StepMetrics metrics;
@@ -147,7 +130,6 @@ StepMetrics metrics_of(const StepReport& report, Index tokens_before) {
   metrics.packings = report.packings;
   metrics.packed_bytes = report.packed_bytes;
   metrics.skipped = report.skipped;
-  if (report.replace) metrics.replace = metrics_of(*report.replace);
   metrics.layers = layer_metrics(report.rows_per_expert, report.routing);
   return metrics;
 }
@@ -165,9 +147,7 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, const Rank
                               .save_due = mine.save_due ? 1 : 0,
                               .part_done = mine.part_done ? 1 : 0,
                               .dispatch = report.dispatch,
-                              .pool = report.pool,
                               .rebalance = report.rebalance,
-                              .replace_bytes = report.replace ? report.replace->bytes : 0,
                               .phase_seconds = report.phase_seconds},
                                            world))
     add(rank, world.size(), step), rebalance += rank.rebalance;
@@ -234,23 +214,6 @@ std::optional<Event> collapse_event(const std::vector<CollapseEvent>& collapse, 
       others += (others.empty() ? "" : ", ") + place_of(other, other.begins != worst.begins);
   if (!others.empty()) event.with("also", others);
   return event.with("reason", reason_of(worst, rule));
-}
-
-Event replace_event(const ReplaceReport& report, Index step) {
-  std::string reason;
-  const auto say = [&](SeatVerdict verdict) {
-    if (const Index layers = report.decided(verdict); layers > 0)
-      reason += (reason.empty() ? "" : ", ") + std::to_string(layers) + " " + std::string(name_of(verdict));
-  };
-  for (const SeatVerdict verdict : kSeatVerdicts) say(verdict);
-  Event event;
-  event.with("step", step).with("replaced_experts", report.moved).with("fullest_rank", report.load_before);
-  if (report.moved > 0)
-    event.with("then", report.load_after)
-        .with("seconds", report.seconds)
-        .with("saves",
-              readable_seconds(1e-9 * static_cast<double>(report.saved)) + " predicted until the next");
-  return event.with("reason", "of " + std::to_string(report.layers) + " layers: " + reason);
 }
 
 Event rate_event(const Schedule& schedule, const std::string& reason) {

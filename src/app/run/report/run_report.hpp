@@ -50,9 +50,6 @@ std::optional<Event> decay_event(const std::vector<ParameterSpec>& specs, const 
 /// One line for all layers in which a collapse began or ended with a step; none if there is no such layer.
 std::optional<Event> collapse_event(const std::vector<CollapseEvent>& collapse, const CollapseRule& rule);
 
-/// What was decided after `step` on where experts lie, and why.
-Event replace_event(const ReplaceReport& report, Index step);
-
 /// A learning rate that was not said, and why it is this one.
 Event rate_event(const Schedule& schedule, const std::string& reason);
 

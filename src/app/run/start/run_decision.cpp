@@ -28,11 +28,10 @@ void require_one_decision(const RunDecision& d, const Communicator& world) {
   const Exchange& e = d.job.exchange;
   const std::string mine = std::string(name_of(e.dispatcher)) + ", overlap " + std::to_string(e.chunks) +
                            ", reduce " + on_text(e.overlap_reduce) + ", gather " + on_text(e.overlap_gather) +
-                           ", node pool " + on_text(e.node_pool) + ", rebalance " + on_text(e.rebalance) +
-                           ", replace every " + std::to_string(e.replace_every) +
-                           (e.rebalance || e.replace_every > 0 ? " by " + rates_text(d.rates) : "") +
-                           ", row budget " + std::to_string(d.row_budget.rows) + ", grouped " +
-                           std::to_string(d.gmm.apply) + ", " + std::string(dtype_text(d.dtype.type));
+                           ", rebalance " + on_text(e.rebalance) +
+                           (e.rebalance ? " by " + rates_text(d.rates) : "") + ", row budget " +
+                           std::to_string(d.row_budget.rows) + ", grouped " + std::to_string(d.gmm.apply) +
+                           ", " + std::string(dtype_text(d.dtype.type));
   const std::vector<std::string> all = world.all_gather_text(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
@@ -56,8 +55,6 @@ std::vector<Decided> decided_of(const RunDecision& decision) {
       {"overlap_grad_reduce", exchange.overlap_reduce, why.overlap_reduce},
       {"overlap_param_gather", exchange.overlap_gather, why.overlap_gather}};
   if (exchange.rebalance) all.push_back({"rebalance", true, why.rebalance, true});
-  if (exchange.replace_every > 0)
-    all.push_back({"replace_every", std::to_string(exchange.replace_every), why.replace_every, true});
   return all;
 }
 
@@ -109,7 +106,6 @@ RunRequest run_request(const KernelOptions& choice, const AskedExchange& asked,
                      .dtype = choice.dtype,
                      .bf16 = flags.bf16,
                      .exchange = asked};
-  if (!asked.node_pool) request.exchange.node_pool = flags.node_pool;
   return request;
 }
 
@@ -137,7 +133,6 @@ void log_decision(Log& log, const RunDecision& d) {
     Event event;
     std::visit([&](const auto& v) { event.with(name, v); }, value);
     event.with("reason", reason);
-    if (name == "dispatcher") event.with("node_pool", d.job.exchange.node_pool);
     log.info(event);
   }
   if (d.job.batch.exact > 0) log.info(Event().with("exact", d.job.batch.exact).with("reason", d.exact));

@@ -15,7 +15,7 @@ TEST(FlagWords, StandForFieldsWithValuesAndBesideFieldsWithout) {
   const Case cases[] = {
       {"", ""},
       {"dispatcher = alltoall", "--dispatcher alltoall"},
-      {"choose rebalance = off, or node pool = off", "choose --rebalance off, or --node-pool off"},
+      {"choose rebalance = off, or shard dense = off", "choose --rebalance off, or --shard-dense off"},
       {"over gmm budget = 24 MiB)", "over --gmm-budget 24 MiB)"},
       {"fused ops = off", "MOELOOM_FUSED_OPS=off"},
       {"fused ops are off", "fused ops (MOELOOM_FUSED_OPS) are off"},
@@ -24,7 +24,7 @@ TEST(FlagWords, StandForFieldsWithValuesAndBesideFieldsWithout) {
       {"wire dtype = bf16; compute dtype = fp32", "--wire-dtype bf16; --dtype fp32"},
       // Once a text, and not where the text names the flag anyway.
       {"the sequence length is a sequence length", "the sequence length (--seq-len) is a sequence length"},
-      {"node pool has no nodes; choose node pool = off", "node pool has no nodes; choose --node-pool off"},
+      {"row budget has no rows; choose row budget = 0", "row budget has no rows; choose --row-budget 0"},
       {"--lr -1 is no learning rate", "--lr -1 is no learning rate"},
       // English, other words, and what a person wrote.
       {"the shared dispatcher cannot combine", "the shared dispatcher cannot combine"},

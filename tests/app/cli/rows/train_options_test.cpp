@@ -52,7 +52,6 @@ const std::map<std::string, std::string> kOtherTexts = {{"net", "200Gbit,2us"},
                                                         {"rope-theta", "500000.5"},
                                                         {"dense-layers", "0,2"},
                                                         {"mesh-order", "ep,dp"},
-                                                        {"node-pool", "true"},
                                                         {"stall-timeout", "90"},
                                                         {"overlap", "4"},
                                                         {"overlap-grad-reduce", "on"},
@@ -257,7 +256,8 @@ TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
         std::array{"router-jitter", "0", "0.1"}, std::array{"drop-by", "probability", "position"},
         std::array{"router-bias-rule", "sign", "proportional"}, std::array{"muon-momentum", "0.95", "0.9"},
         std::array{"decay-all", "false", "true"}, std::array{"sparse-step", "1", "2"},
-        std::array{"quiet", "false", "true"}}) {
+        std::array{"quiet", "false", "true"}, std::array{"node-pool", "auto", "true"},
+        std::array{"replace-every", "0", "20"}}) {
     const std::string line = std::string(name) + " = ";
     ASSERT_EQ(gone(line + other).size(), 1U) << name;
     EXPECT_TRUE(gone(line + other)[0].starts_with(line + other + " is gone: ")) << gone(line + other)[0];

@@ -35,9 +35,8 @@ std::vector<Index> steps_in(const std::filesystem::path& path) {
 
 TEST(Metrics, EveryLineHasTheKeysThatScriptsRelyOn) {
   const Document line = Document::parse(metrics_line(step(3)), "line");
-  for (const char* key :
-       {"step", "loss", "aux_loss", "grad_norm", "tokens_per_s", "seconds", "phases", "message_bytes",
-        "network_bytes", "row_bytes", "pool_tasks", "pool_shared", "expert_load", "routing"})
+  for (const char* key : {"step", "loss", "aux_loss", "grad_norm", "tokens_per_s", "seconds", "phases",
+                          "message_bytes", "network_bytes", "row_bytes", "expert_load", "routing"})
     EXPECT_TRUE(line.has(key)) << key;
   EXPECT_EQ(line.number("loss"), step(3).loss);
   EXPECT_EQ(line.object("phases").number("experts"), 0.25);
@@ -65,7 +64,7 @@ TEST(Metrics, StartingAndSavingAreReadAsTheyWereWrittenAndLeftOutWhereThereWasNo
   EXPECT_EQ(metrics_line(step(2)).find("start_seconds"), std::string::npos);
 }
 
-TEST(Metrics, RebalancingAndReplacingAreReadAsTheyWereWrittenAndLeftOutWhereItWasOff) {
+TEST(Metrics, RebalancingIsReadAsItWasWrittenAndLeftOutWhereItWasOff) {
   const TemporaryFolder folder;
   StepMetrics on = step(1);
   on.rebalance = {.made = 1,
@@ -78,27 +77,15 @@ TEST(Metrics, RebalancingAndReplacingAreReadAsTheyWereWrittenAndLeftOutWhereItWa
                   .gradient_bytes = 8,
                   .load_before = 1.5,
                   .load_after = 1.25};
-  on.replace = {.made = 1,
-                .even = 2,
-                .none_better = 3,
-                .does_not_last = 4,
-                .does_not_pay = 5,
-                .moved = 6,
-                .bytes = 7,
-                .load_before = 1.75,
-                .load_after = 1.125};
   MetricsWriter writer(folder / "m.jsonl", 0);
   writer.append(step(0));
   writer.append(on);
   const auto read = read_metrics(folder / "m.jsonl");
   ASSERT_EQ(read.size(), 2u);
   EXPECT_FALSE(read[0].rebalance);
-  EXPECT_FALSE(read[0].replace);
   ASSERT_TRUE(read[1].rebalance);
   EXPECT_EQ(metrics_line(read[1]), metrics_line(on));
   EXPECT_EQ(read[1].rebalance->no_room, 4);
-  ASSERT_TRUE(read[1].replace);
-  EXPECT_EQ(read[1].replace->does_not_last, 4);
 }
 
 TEST(Metrics, WhatIsNotFiniteIsNullAndComesBackAsNan) {

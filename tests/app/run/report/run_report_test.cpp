@@ -46,7 +46,6 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
   report.seconds = 0.5;
   report.message_bytes = (Index{1} << 40) + 1;
   report.dispatch = {11, 12};
-  report.pool = {13, 14};
   report.rebalance = {.verdicts = {3, 4, 5, 6},
                       .rows = 100,
                       .padded_rows_before = 180,
@@ -55,15 +54,6 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
                       .rows_moved = 32,
                       .weight_bytes = 33,
                       .gradient_bytes = 34};
-  report.replace = {.verdicts = {3, 4, 5, 6, 7},
-                    .layers = 25,
-                    .moved = 41,
-                    .load_before = 1.5,
-                    .load_after = 1.25,
-                    .saved = 2'000'000'000,
-                    .moving = 43,
-                    .bytes = 44,
-                    .seconds = 0.125};
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     report.phase_seconds[phase] = 0.25 * static_cast<double>(phase);
   const auto [metrics, signal, save_due, parts_done] =
@@ -80,21 +70,6 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
   EXPECT_EQ(metrics.rss_bytes, 21);
   EXPECT_EQ(metrics.network_bytes, 11);
   EXPECT_EQ(metrics.row_bytes, 12);
-  EXPECT_EQ(metrics.pool_tasks, 13);
-  EXPECT_EQ(metrics.pool_shared, 14);
-  ASSERT_TRUE(metrics.replace);
-  EXPECT_EQ(metrics.replace->even, 3);
-  EXPECT_EQ(metrics.replace->none_better, 4);
-  EXPECT_EQ(metrics.replace->does_not_last, 5);
-  EXPECT_EQ(metrics.replace->does_not_pay, 6);
-  EXPECT_EQ(metrics.replace->made, 7);
-  EXPECT_EQ(metrics.replace->moved, 41);
-  EXPECT_EQ(metrics.replace->bytes, 44);
-  EXPECT_EQ(metrics.replace->load_before, 1.5);
-  EXPECT_EQ(
-      replace_event(*report.replace, 7).text(),
-      "step=7 replaced_experts=41 fullest_rank=1.5 then=1.25 seconds=0.125 saves=\"2 s predicted until the "
-      "next\" reason=\"of 25 layers: 3 even, 4 none better, 5 does not last, 6 does not pay, 7 made\"");
   ASSERT_TRUE(metrics.rebalance);
   EXPECT_EQ(metrics.rebalance->even, 3);
   EXPECT_EQ(metrics.rebalance->does_not_pay, 4);

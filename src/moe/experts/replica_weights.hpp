@@ -1,0 +1,48 @@
+// Weights of replicas: read where they lie by a rank that shares their owner's memory, and else sent.
+//
+// An owner tells a rank of its node where the arrays of an expert lie. What does not lie in the node's
+// memory, as on a disk or in what columns of dp share, follows as a message.
+#pragma once
+
+#include "moeloom/base/interlude.hpp"
+#include "moeloom/comm/messages.hpp"
+#include "moeloom/moe/experts/node_peers.hpp"
+#include "moeloom/moe/rebalance/rebalance_counts.hpp"
+
+#include <deque>
+
+#include "experts/replica_share.hpp"
+
+namespace moeloom {
+
+/// Of one forward. Collective over ep.
+class ReplicaWeights {
+ public:
+  /// saved.replicas of the pass are what they come to.
+  ReplicaWeights(const ReplicaShare& share, const NodePeers& peers, const Communicator& ep,
+                 RebalanceCounts& traffic);
+
+  /// Those of own experts leave.
+  void send();
+  /// Those of share.replicas()[i] are there.
+  const ExpertShard& await(Index i);
+  /// What was sent has left.
+  void finish() { messages_.finish(); }
+  Interlude progress() { return Interlude::calling<&Messages::progress>(messages_); }
+
+ private:
+  void send_to(Index to, std::span<const Index> experts);
+  Index receive_missing(Index i);
+
+  const ReplicaShare& share_;
+  const NodePeers& peers_;
+  RebalanceCounts& traffic_;
+  Messages messages_;
+  std::vector<std::span<const std::byte>> arrays_;  // shapes of an expert's
+  std::vector<std::vector<Index>> places_;          // [S] that owners tell
+  std::deque<std::vector<Index>> told_;             // that others read
+  std::vector<Index> firsts_;                       // [S] the first receive of each
+  Index receives_ = 0;
+};
+
+}  // namespace moeloom

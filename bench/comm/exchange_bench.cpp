@@ -12,6 +12,8 @@
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/comm/node_map.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/comm/travelling_sums.hpp"
+#include "moeloom/comm/travelling_weights.hpp"
 #include "moeloom/measure/paired.hpp"
 
 #include <algorithm>
@@ -116,15 +118,14 @@ class Exchange {
       ranks.all_to_all_rows({sent_.data(), std::ssize(sent_) / kCols, kCols}, rows_of(mine_),
                             {received_.data(), std::ssize(received_) / kCols, kCols}, rows_of(theirs_));
     else if (kind_ == "sum")
-      ranks.reduce_scatter_tree(sent_, mine_, received_, std::span(received_).first(at(mine_[at(rank_)])));
+      run_sum(ranks);
     else
-      ranks.all_gather_stretches(std::span(received_), theirs_);
+      run_gather(ranks);
   }
   void check(Index ranks) {
     if (kind_ == "sum") {
       const auto sum = static_cast<float>(ranks * (ranks - 1) / 2);
-      const auto shard = std::span(received_).first(at(mine_[at(rank_)]));
-      require(std::ranges::all_of(shard, [&](float value) { return value == sum; }), "a wrong sum");
+      require(std::ranges::all_of(shard(), [&](float value) { return value == sum; }), "a wrong sum");
       return;
     }
     auto next = received_.begin();
@@ -135,16 +136,43 @@ class Exchange {
   /// Before a run: what a gather begins with, and nothing of the last run's.
   void clear() {
     std::ranges::fill(received_, -1.0f);
+    if (kind_ == "sum") std::ranges::fill(shard(), static_cast<float>(rank_));
     if (kind_ != "gather") return;
     const Index begin = total(std::span(theirs_).first(at(rank_)));
     std::fill_n(received_.begin() + begin, theirs_[at(rank_)], static_cast<float>(rank_));
   }
 
  private:
+  /// Of a sum, what this rank owns.
+  std::span<float> shard() {
+    return std::span(sent_).subspan(at(total(std::span(mine_).first(at(rank_)))), at(mine_[at(rank_)]));
+  }
+  void run_sum(const Communicator& ranks) {
+    offsets_.assign(1, 0);
+    for (const Index count : mine_) offsets_.push_back(offsets_.back() + count);
+    sums_.begin({.ranks = &ranks,
+                 .gradients = std::as_writable_bytes(std::span(sent_)),
+                 .offsets = offsets_,
+                 .done = [] {}});
+    sums_.finish();
+  }
+  void run_gather(const Communicator& ranks) {
+    TravellingWeights::Stretched stretch{.ranks = &ranks, .parts = {}};
+    float* next = received_.data();
+    for (const Index count : theirs_) {
+      stretch.parts.push_back(std::as_writable_bytes(std::span(next, at(count))));
+      next += count;
+    }
+    weights_.begin(std::move(stretch));
+    weights_.await(0);
+  }
+
   std::string kind_;
-  std::vector<Index> mine_, theirs_;
+  std::vector<Index> mine_, theirs_, offsets_;
   Index rank_;
   std::vector<float> sent_, received_;
+  TravellingSums sums_{1};
+  TravellingWeights weights_{1};
 };
 
 /// A message from the first rank to the last, and a word back.

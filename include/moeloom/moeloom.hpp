@@ -70,6 +70,8 @@
 #include "moeloom/comm/pending_sum.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/comm/travelling_sums.hpp"
+#include "moeloom/comm/travelling_weights.hpp"
 
 // Functions on views, and the table that names them.
 #include "moeloom/kernels/causal_conv.hpp"

@@ -38,7 +38,7 @@ Communicator Communicator::split(int color, int key) const {
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &part->comm), "MPI_Comm_split");
   Communicator group = Communicator(std::move(part)).with_board_of(*this);
   if (handle_->pretends)
-    group.pretend_on(handle_->nodes->map.node_of[at(rank_)]);
+    group.pretend_on(handle_->nodes->node_of[at(rank_)]);
   else
     group.exchange_way();  // now, and not in the first exchange, which may be timed
   return group;
@@ -56,7 +56,6 @@ Communicator Communicator::split_by_node() const {
 void Communicator::report_to(PositionBoard& board) {
   if (!handle_) return;
   board_ = &board;
-  if (handle_->nodes) handle_->nodes->node.report_to(board);
   MPI_Group mine = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(handle_->comm, &mine), "MPI_Comm_group");
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");

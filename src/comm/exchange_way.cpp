@@ -69,10 +69,10 @@ bool sends_by_tcp() {
 
 ExchangeWay Communicator::exchange_way() const {
   if (size_ == 1) return ExchangeWay::kCollectives;
-  if (!handle_->way && size_ == 2) handle_->way = ExchangeWay::kCollectives;
   if (!handle_->way) {
     const Traffic before = traffic_;
-    if (split_by_node().size() == size_) return handle_->way.emplace(ExchangeWay::kCollectives);
+    handle_->on_one_node = split_by_node().size() == size_;
+    if (handle_->on_one_node || size_ == 2) return handle_->way.emplace(ExchangeWay::kCollectives);
     const bool swaps = tcp_between_nodes(*this);
     traffic_ = before;  // none of this is an exchange
     go_by(swaps ? ExchangeWay::kSwaps : ExchangeWay::kCollectives, find_nodes(*this));
@@ -81,7 +81,7 @@ ExchangeWay Communicator::exchange_way() const {
 }
 
 const NodeMap* Communicator::nodes() const {
-  return handle_ && handle_->nodes ? &handle_->nodes->map : nullptr;
+  return handle_ && handle_->nodes ? &*handle_->nodes : nullptr;
 }
 
 bool tcp_between_nodes(const Communicator& ranks) {
@@ -112,12 +112,8 @@ void Communicator::pretend_on(std::int64_t my_node) {
 
 void Communicator::go_by(ExchangeWay way, NodeMap map) const {
   handle_->way = way;
-  auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
-  check_mpi(MPI_Comm_split(handle_->comm, static_cast<int>(map.node_of[at(rank_)]), rank_, &part->comm),
-            "MPI_Comm_split");
-  part->way = ExchangeWay::kCollectives;
-  Communicator node = Communicator(std::move(part)).with_board_of(*this);
-  handle_->nodes = std::make_unique<GroupNodes>(std::move(map), std::move(node));
+  handle_->on_one_node = false;
+  handle_->nodes = std::move(map);
 }
 
 double messages_in_turn(Index ranks, double messages) {

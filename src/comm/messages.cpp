@@ -11,12 +11,19 @@ namespace {
 /// come, which stands in line behind all that the other side is sending: of two ranks that compute and have
 /// megabytes for each other, one's rows would hardly move before the other's had all been taken.
 constexpr Index kPieceBytes = 60 * 1024;
+/// Within a node the receiver copies a message from where it lies, long ones at once.
+constexpr Index kLongestMessage = Index{1} << 30;
 
 /// visit(piece) of each; the receiver cuts as the sender does.
 template <typename Byte, typename Visit>
-void for_each_piece(std::span<Byte> message, Visit visit) {
-  for (Index done = 0; done < std::ssize(message); done += kPieceBytes)
-    visit(message.subspan(at(done), at(std::min(kPieceBytes, std::ssize(message) - done))));
+void for_each_piece(std::span<Byte> message, bool near, Visit visit) {
+  const Index most = near ? kLongestMessage : kPieceBytes;
+  for (Index done = 0; done < std::ssize(message); done += most)
+    visit(message.subspan(at(done), at(std::min(most, std::ssize(message) - done))));
+}
+
+bool are_near(const CommunicatorHandle& group, Index one, Index other) {
+  return group.on_one_node || (group.nodes && group.nodes->same_node(one, other));
 }
 
 /// The requests of one direction, in the order in which they were made.
@@ -111,7 +118,8 @@ void Messages::receive_bytes(int from, std::span<std::byte> into) {
   require(into.empty() || ranks_->handle_ != nullptr, "a rank alone has nobody to hear from");
   auto& [receives, sends, letters, departures, letter_of] = *requests_;
   const Index first = receives.size(), number = std::ssize(letters);
-  for_each_piece(into, [&](std::span<std::byte> piece) {
+  const bool near = !into.empty() && are_near(*ranks_->handle_, ranks_->rank(), from);
+  for_each_piece(into, near, [&](std::span<std::byte> piece) {
     check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, from, tag_,
                         ranks_->handle_->comm, &receives.add()),
               "MPI_Irecv");
@@ -125,7 +133,8 @@ void Messages::send_bytes(int to, std::span<const std::byte> bytes) {
   require(ranks_->handle_ != nullptr, "a rank alone has nobody to write to");
   ranks_->count_call(std::ssize(bytes));
   const Index first = requests_->sends.size();
-  for_each_piece(bytes, [&](std::span<const std::byte> piece) {
+  const bool near = are_near(*ranks_->handle_, ranks_->rank(), to);
+  for_each_piece(bytes, near, [&](std::span<const std::byte> piece) {
     check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, to, tag_, ranks_->handle_->comm,
                         &requests_->sends.add()),
               "MPI_Isend");

@@ -33,7 +33,7 @@ inline void check_mpi(int code, const char* call) {
 }
 
 /// Tags of messages beside those of Messages, whose are in its Channel: 1, 3, 4, 7 and 8.
-constexpr int kStretchTag = 2, kPieceTag = 5, kNodeTag = 6;
+constexpr int kStretchTag = 2, kPieceTag = 5;
 
 /// Between MPI_Init and MPI_Finalize, whoever called them.
 inline bool mpi_is_running() {
@@ -107,53 +107,21 @@ struct RowExchangeMemory {
   }
 };
 
-/// Where the ranks of a group are.
-struct GroupNodes {
-  NodeMap map;
-  Communicator node;  // the ranks of this rank's
-};
-
 /// A communicator that frees itself if it is ours.
 struct CommunicatorHandle {
   MPI_Comm comm = MPI_COMM_NULL;
   bool owned = true;
   RowExchangeMemory rows;
-  std::optional<ExchangeWay> way;     // once it is known
-  std::unique_ptr<GroupNodes> nodes;  // of a group of several
-  bool pretends = false;              // that they are the nodes, and so do groups that are split from it
+  std::optional<ExchangeWay> way;  // once it is known
+  bool on_one_node = false;        // the ranks of a group of several, likewise
+  std::optional<NodeMap> nodes;    // of a group of several
+  bool pretends = false;           // that they are the nodes, and so do groups that are split from it
   CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
   CommunicatorHandle(const CommunicatorHandle&) = delete;
   CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;
   ~CommunicatorHandle() {
     if (owned && comm != MPI_COMM_NULL && mpi_is_running()) MPI_Comm_free(&comm);
   }
-};
-
-/// `count` floats that start `begin` floats after the buffer; neither has to fit an int.
-class StretchType {
- public:
-  /// Of MPI_FLOAT, or of another type whose elements have so many bytes.
-  StretchType(Index begin, Index count, MPI_Datatype element = MPI_FLOAT,
-              std::size_t element_bytes = sizeof(float)) {
-    constexpr Index most = Index{1} << 30;
-    std::vector<int> lengths;
-    std::vector<MPI_Aint> bytes;
-    for (Index done = 0; done < count; done += most) {
-      lengths.push_back(mpi_count(std::min(most, count - done)));
-      bytes.push_back((begin + done) * static_cast<Index>(element_bytes));
-    }
-    check_mpi(MPI_Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(), bytes.data(),
-                                       element, &type_),
-              "MPI_Type_create_hindexed");
-    check_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
-  }
-  StretchType(const StretchType&) = delete;
-  StretchType& operator=(const StretchType&) = delete;
-  ~StretchType() { MPI_Type_free(&type_); }
-  MPI_Datatype get() const { return type_; }
-
- private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
 }  // namespace moeloom

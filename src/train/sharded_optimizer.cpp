@@ -4,6 +4,8 @@
 #include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/comm/travelling_sums.hpp"
+#include "moeloom/comm/travelling_weights.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,8 +17,6 @@
 #include <utility>
 
 #include "sharers.hpp"
-#include "travelling_sums.hpp"
-#include "travelling_weights.hpp"
 
 namespace moeloom {
 namespace {
@@ -244,15 +244,15 @@ void ShardedOptimizer::update(double learning_rate, double norm,
     for (Index group = 0; group < parameters[p].spec.groups && !parameters[p].spec.frozen; ++group)
       if (!is_starved(parameters[p].spec, group, rows_per_expert)) ++times_[p][at(group)];
   update_matrices(learning_rate, clip, rows_per_expert);
-  if (gathers_by_layer()) {
+  {
     const Meanwhile travelling(Interlude::calling<&ShardedOptimizer::progress>(*this));
     for (const Index next : in_forward_) {
       update_blocks(buckets_[at(next)].blocks, learning_rate, clip, rows_per_expert);
       begin_to_gather(buckets_[at(next)]);
     }
-  } else {
-    update_blocks({0, std::ssize(blocks_)}, learning_rate, clip, rows_per_expert);
-    for (const Bucket& bucket : buckets_) gather(bucket);
+  }
+  if (!gathers_by_layer()) {
+    await_weights();
     store_.settle();
   }
   store_.mark_changed();

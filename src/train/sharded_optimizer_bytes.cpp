@@ -1,11 +1,10 @@
 // What reductions of gradients hold, counted before any of it is there.
+#include "moeloom/comm/travelling_sum.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <map>
-
-#include "travelling_sum.hpp"
 
 namespace moeloom {
 namespace {
@@ -28,10 +27,8 @@ NodeSharers node_sharers(Placement placement, const Layout& layout) {
 
 /// Numbers that the sum of a bucket holds, of which one rank owns `owned`: what each rank has for an owner,
 /// and where nodes add up first, what a node's ranks have for owners on other nodes.
-Index summed_numbers(Index bucket, Index owned, const NodeSharers& of, bool travels) {
-  const Index nodes = of.nodes();
-  if (travels || of.each == 1) return TravellingSum::numbers(bucket, owned, nodes, of.each);
-  return std::max(of.ranks * owned, (nodes - 1) * owned + std::max(of.each, nodes) * owned);
+Index summed_numbers(Index bucket, Index owned, const NodeSharers& of) {
+  return TravellingSum::numbers(bucket, owned, of.nodes(), of.each);
 }
 
 Index trained_numbers(const std::vector<ParameterSpec>& specs, Placement placement, Storage gradient) {
@@ -58,10 +55,9 @@ double ShardedOptimizer::reduction_bytes(const std::vector<ParameterSpec>& specs
       if (gradient == Storage::kBf16) of.each = 1;  // rounded once
       const Index bucket = std::min(trained_numbers(specs, placement, gradient), most);
       const Index owned = std::max(ceil_div(bucket, of.ranks), std::min(bucket, unit));
-      largest = std::max(largest,
-                         job.batch.exact > 0
-                             ? array_bytes(owned, sizeof(std::int64_t))
-                             : array_bytes(summed_numbers(bucket, owned, of, travels), bytes_of(gradient)));
+      largest = std::max(largest, job.batch.exact > 0
+                                      ? array_bytes(owned, sizeof(std::int64_t))
+                                      : array_bytes(summed_numbers(bucket, owned, of), bytes_of(gradient)));
     }
   return largest;
 }

@@ -1,6 +1,8 @@
 // What travels between the ranks that share a parameter: gradients to their owner, new weights from there.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/messages.hpp"
+#include "moeloom/comm/travelling_sums.hpp"
+#include "moeloom/comm/travelling_weights.hpp"
 #include "moeloom/model/parts/node_weights.hpp"
 #include "moeloom/tensor/pages.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
@@ -10,8 +12,6 @@
 #include <utility>
 
 #include "sharers.hpp"
-#include "travelling_sums.hpp"
-#include "travelling_weights.hpp"
 
 namespace moeloom {
 namespace {
@@ -46,32 +46,24 @@ bool ShardedOptimizer::is_of_halves(const Bucket& bucket) const {
 
 void ShardedOptimizer::reduce_gradients() {
   for (const Bucket& bucket : buckets_) {
-    reduce_at_once(bucket);
-    take_sums(bucket);
+    if (ExactSums* const sums = store_.sums(bucket.placement)) {
+      reduce_exactly(bucket, *sums);
+      take_sums(bucket);
+    } else {
+      begin_sum(bucket);
+      travelling_->finish();
+    }
   }
 }
 
-void ShardedOptimizer::reduce_at_once(const Bucket& bucket) {
+void ShardedOptimizer::begin_sum(const Bucket& bucket) {
   const Communicator& group = sharers(mesh_, bucket.placement);
-  if (ExactSums* const sums = store_.sums(bucket.placement)) return reduce_exactly(bucket, *sums);
-  if (group.size() == 1) return;
-  const ParameterStore::HalfGradients halves = store_.half_gradients(bucket.placement);
-  if (!is_of_halves(bucket))
-    return reduce_along_tree(stretch(store_.gradients(bucket.placement), bucket), bucket);
-  Bucket inside = bucket;
-  inside.begin -= halves.begin;
-  reduce_along_tree(stretch(halves.numbers, inside), bucket);
-}
-
-template <typename Number>
-void ShardedOptimizer::reduce_along_tree(std::span<Number> gradients, const Bucket& bucket) {
-  const Communicator& group = sharers(mesh_, bucket.placement);
-  const Stretch mine = mine_of(bucket);
-  const Index received = mine.size() * group.size();
-  scratch_.reshape_uninitialised(1, ceil_div(received * Index{sizeof(Number)}, Index{sizeof(float)}));
-  const std::span scratch(reinterpret_cast<Number*>(scratch_.view().data), at(received));
-  group.reduce_scatter_tree(std::span<const Number>(gradients), bucket.counts_per_rank, scratch,
-                            gradients.subspan(at(mine.begin), at(mine.size())));
+  if (group.size() == 1) return take_sums(bucket);
+  travelling_->begin({.ranks = &group,
+                      .gradients = gradients_of(bucket),
+                      .stored = is_of_halves(bucket) ? Storage::kBf16 : Storage::kFp32,
+                      .offsets = bucket.offsets,
+                      .done = [this, &bucket] { take_sums(bucket); }});
 }
 
 /// Integers, in whatever order MPI adds them.
@@ -96,19 +88,8 @@ void ShardedOptimizer::begin_reduction(Index part, bool is_last) {
   if (!reduces_by_layer()) return;
   // Gradients of more than the part before would be held by a network that is slower than backward.
   if (store_.dense().gradients && part >= kHeadPart) travelling_->finish();
-  for (const Bucket& bucket : buckets_) {
-    const Communicator& group = sharers(mesh_, bucket.placement);
-    if (bucket.part != part || !(is_last || is_sharded(bucket))) continue;
-    if (group.size() == 1) {
-      take_sums(bucket);
-      continue;
-    }
-    travelling_->begin({.ranks = &group,
-                        .gradients = gradients_of(bucket),
-                        .stored = is_of_halves(bucket) ? Storage::kBf16 : Storage::kFp32,
-                        .offsets = bucket.offsets,
-                        .done = [this, &bucket] { take_sums(bucket); }});
-  }
+  for (const Bucket& bucket : buckets_)
+    if (bucket.part == part && (is_last || is_sharded(bucket))) begin_sum(bucket);
   travelling_->progress();
 }
 
@@ -144,22 +125,17 @@ void ShardedOptimizer::with_values(const Bucket& bucket, Use use) {
     if (!half.empty()) use(stretch(half, inside));
 }
 
-void ShardedOptimizer::gather(const Bucket& bucket) {
-  const Communicator& group = sharers(mesh_, bucket.placement);
-  const NodeWeights* const shared =
-      bucket.placement == Placement::kWorld ? store_.dense().weights.get() : nullptr;
-  with_values(bucket, [&](auto values) {
-    if (shared != nullptr) return send_to_nodes(*shared, bucket, values);
-    group.all_gather_stretches(values, bucket.counts_per_rank);
-  });
-}
-
 void ShardedOptimizer::begin_to_gather(const Bucket& bucket) {
   const Communicator& group = sharers(mesh_, bucket.placement);
   if (group.size() == 1) return;
   store_.set_whole(false);
+  const NodeWeights* const shared =
+      bucket.placement == Placement::kWorld ? store_.dense().weights.get() : nullptr;
   with_values(bucket, [&](auto values) {
-    TravellingWeights::Stretched leaving{.ranks = &group, .parts = {}, .place = bucket.place};
+    TravellingWeights::Stretched leaving{.ranks = &group,
+                                         .parts = {},
+                                         .place = bucket.place,
+                                         .held_by = shared == nullptr ? nullptr : &shared->nodes()};
     for (Index rank = 0; rank < group.size(); ++rank)
       leaving.parts.push_back(std::as_writable_bytes(
           values.subspan(at(bucket.offsets[at(rank)]), at(bucket.counts_per_rank[at(rank)]))));
@@ -188,26 +164,6 @@ void ShardedOptimizer::progress() {
   travelling_->progress();
   arriving_->progress();
   next_look_ = std::chrono::steady_clock::now() + kBetweenLooks;
-}
-
-/// On its own node, each rank's part is where all read it already.
-template <typename Number>
-void ShardedOptimizer::send_to_nodes(const NodeWeights& weights, const Bucket& bucket,
-                                     std::span<Number> values) {
-  const NodeMap& nodes = weights.nodes();
-  if (nodes.nodes() == 1) return;
-  const Index me = mesh_.world().rank(), my_node = nodes.node_of[at(me)];
-  const auto part_of = [&](Index rank) {
-    return values.subspan(at(bucket.offsets[at(rank)]), at(bucket.counts_per_rank[at(rank)]));
-  };
-  Messages messages(mesh_.world());
-  for (Index owner = 0; owner < mesh_.world().size(); ++owner)
-    if (nodes.node_of[at(owner)] != my_node && weights.receiver_of(owner, my_node) == me)
-      messages.receive_bytes(static_cast<int>(owner), std::as_writable_bytes(part_of(owner)));
-  for (Index node = 0; node < nodes.nodes(); ++node)
-    if (node != my_node)
-      messages.send_bytes(static_cast<int>(weights.receiver_of(me, node)), std::as_bytes(part_of(me)));
-  messages.finish();
 }
 
 }  // namespace moeloom

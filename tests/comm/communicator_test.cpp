@@ -254,78 +254,6 @@ TEST(Communicator, RefusesRowsThatTheCountsDoNotCover) {
       << "rows with gaps between them";
 }
 
-TEST(Communicator, ReducesStretchesAlongTheTreeToTheBit) {
-  for (const Communicator& comm : groups_by_both_ways())
-    for (const std::vector<Index>& counts : counts_cases(comm.size())) {
-      SCOPED_TRACE("total " + std::to_string(sum(counts)));
-      const Index mine = counts[at(comm.rank())];
-      const Index begin = std::accumulate(counts.begin(), counts.begin() + comm.rank(), Index{0});
-      std::vector<float> expected(at(mine));
-      std::vector<std::vector<float>> all;
-      for (Index rank = 0; rank < comm.size(); ++rank) all.push_back(contributions(rank, sum(counts)));
-      for (Index i = 0; i < mine; ++i)
-        expected[at(i)] = tree_sum(0, comm.size(), [&](Index rank) { return all[at(rank)][at(begin + i)]; });
-      std::vector<float> grads = all[at(comm.rank())];
-      std::vector<float> scratch(at(mine * comm.size()));
-      std::vector<float> shard(at(mine));
-      comm.reduce_scatter_tree(grads, counts, scratch, shard);
-      EXPECT_EQ(shard, expected);
-      const std::span<float> inside = std::span(grads).subspan(at(begin), at(mine));
-      comm.reduce_scatter_tree(grads, counts, scratch, inside);
-      EXPECT_EQ(std::vector<float>(inside.begin(), inside.end()), expected) << "shard inside grads";
-    }
-}
-
-TEST(Communicator, AddsUpHalvesAsFloatsAndRoundsOnce) {
-  for (const Communicator& comm : groups_by_both_ways())
-    for (const std::vector<Index>& counts : counts_cases(comm.size())) {
-      SCOPED_TRACE("total " + std::to_string(sum(counts)));
-      const Index mine = counts[at(comm.rank())];
-      const Index begin = std::accumulate(counts.begin(), counts.begin() + comm.rank(), Index{0});
-      std::vector<std::vector<std::uint16_t>> all(at(comm.size()));
-      for (Index rank = 0; rank < comm.size(); ++rank)
-        for (const float number : contributions(rank, sum(counts)))
-          all[at(rank)].push_back(float_to_bf16(number));
-      std::vector<std::uint16_t> expected(at(mine));
-      for (Index i = 0; i < mine; ++i)
-        expected[at(i)] = float_to_bf16(tree_sum(
-            0, comm.size(), [&](Index rank) { return bf16_to_float(all[at(rank)][at(begin + i)]); }));
-      std::vector<std::uint16_t> grads = all[at(comm.rank())], scratch(at(mine * comm.size()));
-      const auto inside = std::span(grads).subspan(at(begin), at(mine));
-      const Index bytes = comm.traffic().message_bytes;
-      comm.reduce_scatter_tree(grads, counts, scratch, inside);
-      EXPECT_EQ(std::vector<std::uint16_t>(inside.begin(), inside.end()), expected);
-      EXPECT_EQ(comm.traffic().message_bytes - bytes, comm.size() == 1 ? 0 : 2 * (sum(counts) - mine));
-    }
-}
-
-TEST(Communicator, GathersUnevenStretches) {
-  for (const Communicator& comm : groups_by_both_ways())
-    for (const std::vector<Index>& counts : counts_cases(comm.size())) {
-      const std::vector<float> expected = contributions(0, sum(counts));
-      const Index begin = std::accumulate(counts.begin(), counts.begin() + comm.rank(), Index{0});
-      std::vector<float> values(expected.size(), -1);
-      std::copy_n(expected.begin() + begin, counts[at(comm.rank())], values.begin() + begin);
-      comm.all_gather_stretches(values, counts);
-      EXPECT_EQ(values, expected);
-      std::vector<std::uint16_t> halves(expected.size(), 9);
-      const auto half_of = [](std::size_t i) { return static_cast<std::uint16_t>(40'000 + i); };
-      for (Index i = begin; i < begin + counts[at(comm.rank())]; ++i) halves[at(i)] = half_of(at(i));
-      comm.all_gather_stretches(halves, counts);
-      for (std::size_t i = 0; i < halves.size(); ++i) EXPECT_EQ(halves[i], half_of(i)) << i;
-    }
-}
-
-TEST(Communicator, RefusesStretchesOfTheWrongLength) {
-  const Communicator self = Communicator::self();
-  const std::vector<Index> counts = {3};
-  std::vector<float> three(3), two(2);
-  EXPECT_THROW(self.reduce_scatter_tree(two, counts, three, three), ShapeError);
-  EXPECT_THROW(self.reduce_scatter_tree(three, counts, three, two), ShapeError);
-  EXPECT_THROW(self.all_gather_stretches(two, counts), ShapeError);
-  EXPECT_THROW(self.all_gather_stretches(three, std::vector<Index>{1, 2}), ShapeError);
-}
-
 TEST(Communicator, CountsTheBytesThatLeaveThisRank) {
   for (const ExchangeWay way : {ExchangeWay::kCollectives, ExchangeWay::kSwaps}) {
     Communicator comm = Communicator::world().split(0, Communicator::world().rank());
@@ -336,28 +264,10 @@ TEST(Communicator, CountsTheBytesThatLeaveThisRank) {
     comm.all_to_all_rows(rows, one_each, received, one_each);
     EXPECT_EQ(comm.traffic().message_bytes, others * 10 * 4);
     EXPECT_EQ(comm.traffic().calls, others > 0 ? 1 : 0);
-    std::vector<float> grads(at(comm.size())), scratch(at(comm.size())), shard(1);
-    comm.reduce_scatter_tree(grads, one_each, scratch, shard);
-    EXPECT_EQ(comm.traffic().message_bytes, others * (40 + 4));
-    comm.all_gather_stretches(grads, one_each);
-    EXPECT_EQ(comm.traffic().message_bytes, others * (40 + 4 + 4));
-    comm.broadcast(std::span<float>(grads), 0);
-    EXPECT_EQ(comm.traffic().message_bytes, others * (48 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
+    std::vector<float> numbers(at(comm.size()));
+    comm.broadcast(std::span<float>(numbers), 0);
+    EXPECT_EQ(comm.traffic().message_bytes, others * (40 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
   }
-}
-
-TEST(Communicator, RanksOfANodePassOnWhatTheyTakeAndAllOfItIsCounted) {
-  Communicator comm = Communicator::world().split(0, Communicator::world().rank());
-  comm.exchange_by(ExchangeWay::kSwaps, 2);
-  const std::vector<Index> counts(at(comm.size()), 10);
-  std::vector<float> values(at(10 * comm.size())), scratch(values.size() * counts.size()), shard(10);
-  comm.all_gather_stretches(values, counts);
-  std::vector<std::int64_t> bytes = {comm.traffic().message_bytes, 0};
-  comm.reduce_scatter_tree(values, counts, scratch, shard);
-  bytes[1] = comm.traffic().message_bytes - bytes[0];
-  comm.all_sum(bytes);
-  const Index all = Index{comm.size()} * (comm.size() - 1) * 40;
-  EXPECT_EQ(bytes, (std::vector<std::int64_t>{all, all}));
 }
 
 TEST(Communicator, PretendedNodesAreThoseOfGroupsThatAreSplitFromIt) {

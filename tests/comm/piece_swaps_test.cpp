@@ -103,20 +103,5 @@ TEST(PieceSwaps, ShowOnTheBoardWhomTheyWaitFor) {
   EXPECT_EQ(late.board().read().call, "");
 }
 
-/// Nodes {0, 1} and {2, 3}: what rank 2 has from rank 0 it passes on, and waits for what rank 3 has from
-/// rank 1.
-TEST(NodeExchange, ShowsOnTheBoardWhomARankWaitsForWhereItPassesOn) {
-  Communicator world = Communicator::world();
-  if (world.size() != 4) GTEST_SKIP() << "two nodes of two ranks";
-  testing::LateRank late(world);
-  world.exchange_by(ExchangeWay::kSwaps, 2);
-  late.hold(world, 3, {2}, "MPI_Waitall");
-  const std::vector<Index> counts(4, 50'000);
-  std::vector<float> values(200'000);
-  std::ranges::fill(std::span(values).subspan(at(world.rank() * 50'000), 50'000), world.rank() + 1.0f);
-  world.all_gather_stretches(std::span<float>(values), counts);
-  for (Index rank = 0; rank < 4; ++rank) EXPECT_EQ(values[at(rank * 50'000 + 49'999)], rank + 1.0f);
-}
-
 }  // namespace
 }  // namespace moeloom

@@ -89,36 +89,18 @@ class Communicator {
   /// sent [size, n] -> received [size, n], block i to and from rank i. The same n on every rank.
   void all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
   /// Rows to their ranks: rows [sum(sent_per_rank), C] in rank order -> received [sum(received_per_rank), C].
-  /// Counts are in rows, so 2^31 bytes are no limit. Both views contiguous, the same C on every rank. This
-  /// and the two below go the group's exchange_way().
+  /// Counts are in rows, so 2^31 bytes are no limit. Both views contiguous, the same C on every rank. Goes
+  /// the group's exchange_way().
   void all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank, MatrixView received,
                        std::span<const Index> received_per_rank) const;
 
-  /// grads [sum(counts_per_rank)] on every rank -> shard [counts_per_rank[rank()]]: the sum over ranks of
-  /// this rank's stretch, along the tree (an all-to-all and a local sum: the fastest reduce-scatter of Open
-  /// MPI 4.1 and the only ordered one). `scratch` holds size() * counts_per_rank[rank()] floats. shard may
-  /// lie in grads.
-  void reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
-                           std::span<float> scratch, std::span<float> shard) const;
-  /// The same of bf16, which travels as such: sums are made in fp32 and rounded once.
-  void reduce_scatter_tree(std::span<const std::uint16_t> grads, std::span<const Index> counts_per_rank,
-                           std::span<std::uint16_t> scratch, std::span<std::uint16_t> shard) const;
-  /// The same of integers, whose sum has no order: values [sum(counts_per_rank)] -> shard.
+  /// values [sum(counts_per_rank)] on every rank -> shard [counts_per_rank[rank()]]: the sum over ranks of
+  /// this rank's stretch. Of integers, whose sum has no order; floats are TravellingSums.
   void reduce_scatter(std::span<const std::int64_t> values, std::span<const Index> counts_per_rank,
                       std::span<std::int64_t> shard) const;
-  /// In place: values [sum(counts_per_rank)], this rank's stretch filled -> all stretches filled.
-  void all_gather_stretches(std::span<float> values, std::span<const Index> counts_per_rank) const;
-  /// The same of numbers of 16 bits.
-  void all_gather_stretches(std::span<std::uint16_t> values, std::span<const Index> counts_per_rank) const;
 
  private:
-  template <typename Number>
-  void reduce_along_tree(std::span<const Number> grads, std::span<const Index> counts_per_rank,
-                         std::span<Number> scratch, std::span<Number> shard) const;
-  template <typename Number>
-  void gather_stretches(std::span<Number> values, std::span<const Index> counts_per_rank) const;
   friend class Messages;
-  friend class NodeExchange;
   friend class PieceSwaps;
   friend class PendingSum;
   /// Takes over the handle and asks MPI for rank and size.

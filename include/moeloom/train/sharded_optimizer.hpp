@@ -140,11 +140,9 @@ class ShardedOptimizer {
   void deal_bucket(Placement placement, std::span<const OwnedBlock> blocks);
   template <typename Number>
   static std::span<Number> stretch(std::span<Number> arena, const Bucket& bucket);
-  template <typename Number>
-  void reduce_along_tree(std::span<Number> gradients, const Bucket& bucket);
   /// What this rank owns, from the beginning of the bucket.
   Stretch mine_of(const Bucket& bucket) const;
-  void reduce_at_once(const Bucket& bucket);
+  void begin_sum(const Bucket& bucket);
   void reduce_exactly(const Bucket& bucket, ExactSums& sums);
   bool is_sharded(const Bucket& bucket) const;
   bool is_of_halves(const Bucket& bucket) const;
@@ -166,11 +164,8 @@ class ShardedOptimizer {
   /// use(values, bucket) of its values, as often as they are stored in different places.
   template <typename Use>
   void with_values(const Bucket& bucket, Use use);
-  void gather(const Bucket& bucket);
   void begin_to_gather(const Bucket& bucket);
   static Index place_in_forward(Index part);
-  template <typename Number>
-  void send_to_nodes(const NodeWeights& weights, const Bucket& bucket, std::span<Number> values);
   /// Of the block's place in the model and its time.
   std::uint64_t rounding_of(const OwnedBlock& block) const;
   void update_blocks(const Stretch& blocks, double learning_rate, double clip,
@@ -198,7 +193,6 @@ class ShardedOptimizer {
   std::vector<std::vector<Index>> owners_;
   std::vector<std::vector<Index>> times_;
   Moments moments_;           // of owned elements
-  Matrix scratch_;            // what a reduction receives
   Matrix updates_, stacked_;  // of matrices that are orthogonalised together
   OrthogonaliseWorkspace orthogonalise_;
   std::vector<std::int64_t> sums_;  // the same of exact sums

@@ -23,11 +23,6 @@ class NodeWeights {
   const NodeMap& nodes() const { return nodes_; }
   /// Whether this rank fills the parameter with that index in the store, for all ranks of its node.
   bool is_mine(std::size_t parameter) const { return parameter % at(node_.size()) == at(node_.rank()); }
-  /// Of the world, on node `node`: who writes what `owner`, of another node, sends.
-  Index receiver_of(Index owner, Index node) const {
-    const auto& members = nodes_.members[at(node)];
-    return members[at(nodes_.member_of[at(owner)] % std::ssize(members))];
-  }
   /// This rank's share of what the node holds.
   Index bytes() const { return std::ssize(values_) * Index{sizeof(float)} / node_.size(); }
   /// Collective over the node: what its ranks wrote before is there for all after.

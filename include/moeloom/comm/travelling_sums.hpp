@@ -1,13 +1,14 @@
-// Sums of stretches of gradients over ranks that travel while backward goes on.
+// Sums of stretches of gradients over ranks that travel while backward goes on; finish() at once is a
+// reduce-scatter along the tree.
 //
 // A stretch leaves when its gradients are complete. A few are under way at once, in the order in which they
 // were begun, which is the same on every rank; MPI moves them in its calls alone.
 #pragma once
 
+#include "moeloom/comm/travelling_sum.hpp"
+
 #include <deque>
 #include <vector>
-
-#include "travelling_sum.hpp"
 
 namespace moeloom {
 

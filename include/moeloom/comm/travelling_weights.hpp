@@ -1,4 +1,5 @@
-// New weights that their owners send to all who hold them, while the next forward goes on.
+// New weights that their owners send to all who hold them, while the next forward goes on; await() at once is
+// a gather.
 //
 // Stretches leave in the order in which a forward reads them, which is the same on every rank; a few are
 // under way at once, so that MPI keeps no more of them. To a node of several ranks a part goes once: the rank
@@ -23,6 +24,7 @@ class TravellingWeights {
     const Communicator* ranks = nullptr;
     std::vector<std::span<std::byte>> parts;  // what each rank owns; left alone until it has arrived
     Index place = 0;                          // when a forward reads it: never less than the one before
+    const NodeMap* held_by = nullptr;  // nodes whose ranks hold the parts together; null: each has its own
   };
 
   /// Every rank of `stretch.ranks` begins the same ones in the same order; this rank's part is filled.

@@ -1,6 +1,8 @@
 // Stretches that travel, on their own: over nodes of one rank, of several, and of so many that sums may not
 // be made node by node.
 #include "moeloom/comm/node_map.hpp"
+#include "moeloom/comm/travelling_sums.hpp"
+#include "moeloom/comm/travelling_weights.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
@@ -9,8 +11,6 @@
 #include <functional>
 #include <thread>
 
-#include "travelling_sums.hpp"
-#include "travelling_weights.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -166,6 +166,30 @@ TEST(TravellingWeights, ArriveEachBeforeItsPlaceHoweverRanksArePlaced) {
     ranks.all_sum(sent);
     EXPECT_EQ(sent[0], (size - 1) * bytes) << "each rank hears each part once";
   });
+}
+
+/// As dense weights that the ranks of a node hold once: a part crosses to each other node, and no further.
+TEST(TravellingWeights, GoOnceToRanksThatHoldThemTogether) {
+  const Communicator ranks = Communicator::world().split(0, Communicator::world().rank());
+  const Index rank = ranks.rank(), size = ranks.size();
+  constexpr Index kEach = 70'000;
+  for (const Index nodes : {1, 2, 3}) {
+    const NodeMap map = find_nodes(ranks, std::min(nodes, size));
+    std::vector<float> weights(at(size * kEach), -1.0F);
+    std::ranges::fill(std::span(weights).subspan(at(rank * kEach), kEach), static_cast<float>(rank));
+    TravellingWeights::Stretched leaving{.ranks = &ranks, .parts = {}, .held_by = &map};
+    for (Index owner = 0; owner < size; ++owner)
+      leaving.parts.push_back(std::as_writable_bytes(std::span(weights).subspan(at(owner * kEach), kEach)));
+    TravellingWeights travelling(kAtOnce);
+    travelling.begin(std::move(leaving));
+    travelling.await(0);
+    for (Index owner = 0; owner < size; ++owner) {
+      const bool comes = owner == rank ||
+                         (!map.same_node(owner, rank) && map.taker_on(map.node_of[at(rank)], owner) == rank);
+      EXPECT_EQ(weights[at(owner * kEach + kEach - 1)], comes ? static_cast<float>(owner) : -1.0F)
+          << owner << " on " << nodes << " nodes";
+    }
+  }
 }
 
 }  // namespace

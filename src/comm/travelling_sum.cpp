@@ -1,4 +1,4 @@
-#include "travelling_sum.hpp"
+#include "moeloom/comm/travelling_sum.hpp"
 
 #include "moeloom/comm/node_map.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
@@ -11,7 +11,8 @@ namespace moeloom {
 
 TravellingSum::Nodes::Nodes(const Communicator& ranks, Storage stored) {
   const NodeMap* const map = ranks.nodes();
-  each = map == nullptr || stored != Storage::kFp32 ? 1 : std::max<Index>(map->subtree_ranks(), 1);
+  const bool by_node = map != nullptr && map->nodes() > 1 && stored == Storage::kFp32;
+  each = by_node ? std::max<Index>(map->subtree_ranks(), 1) : 1;
   count = ranks.size() / each;
   mine = ranks.rank() / each;
   member = ranks.rank() % each;

@@ -1,4 +1,4 @@
-#include "travelling_sums.hpp"
+#include "moeloom/comm/travelling_sums.hpp"
 
 #include <limits>
 #include <utility>

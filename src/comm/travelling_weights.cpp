@@ -1,4 +1,4 @@
-#include "travelling_weights.hpp"
+#include "moeloom/comm/travelling_weights.hpp"
 
 #include "moeloom/comm/node_map.hpp"
 
@@ -12,25 +12,26 @@ TravellingWeights::Travelling::Travelling(Stretched stretch)
     : of(std::move(stretch)),
       from_owners(*of.ranks, Channel::kWeights),
       from_takers(*of.ranks, Channel::kPassedOnWeights) {
-  const NodeMap* const map = of.ranks->nodes();
+  const NodeMap* const map = of.held_by != nullptr ? of.held_by : of.ranks->nodes();
   const Index ranks = of.ranks->size(), rank = of.ranks->rank();
   const auto on_node_of = [&](Index other, Index owner) {
     return map == nullptr ? other : map->taker_on(map->node_of[at(other)], owner);
   };
   const auto comes_straight = [&](Index owner, Index to) {
     const Index by = on_node_of(to, owner);
-    return by == to || by == owner;
+    return of.held_by == nullptr ? by == to || by == owner : by == to && !map->same_node(owner, to);
   };
   Index letters = 0;
   for (Index turn = 1; turn < ranks; ++turn) {
     const Index owner = (rank + turn) % ranks;
     if (!comes_straight(owner, rank)) continue;
     from_owners.receive_bytes(static_cast<int>(owner), of.parts[at(owner)]);
-    if (map != nullptr && !map->same_node(owner, rank)) taken.push_back({owner, letters});
+    if (map != nullptr && of.held_by == nullptr && !map->same_node(owner, rank))
+      taken.push_back({owner, letters});
     ++letters;
   }
   std::ranges::sort(taken, {}, &Taken::owner);
-  for (Index owner = 0; owner < ranks; ++owner)
+  for (Index owner = 0; owner < ranks && of.held_by == nullptr; ++owner)
     if (!comes_straight(owner, rank))
       from_takers.receive_bytes(static_cast<int>(on_node_of(rank, owner)), of.parts[at(owner)]);
   for (Index turn = 1; turn < ranks; ++turn) {

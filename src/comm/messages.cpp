@@ -1,5 +1,8 @@
 #include "moeloom/comm/messages.hpp"
 
+#include "moeloom/base/meanwhile.hpp"
+#include "moeloom/comm/node_memory.hpp"
+
 #include <algorithm>
 
 #include "mpi_call.hpp"
@@ -149,6 +152,21 @@ void Messages::wait_for(Index first, Index count) {
     requests_->receives.wait_for(letter.first_piece, letter.pieces);
     letter.travelling = 0;
   }
+}
+
+void Messages::serve_until_arrived(Index first, Index count) {
+  NodeWait wait(nullptr);
+  for (Index number = first; number < first + count; ++number) {
+    const auto in = ranks_->waiting_in("MPI_Testsome", requests_->letters[at(number)].from);
+    for (; !arrived(number, 1); wait.pause()) do_meanwhile();
+  }
+}
+
+void Messages::serve_until_finished() {
+  serve_until_arrived(0, std::ssize(requests_->letters));
+  NodeWait wait(nullptr);
+  for (; !all_ended(); wait.pause()) do_meanwhile();
+  finish();
 }
 
 bool Messages::arrived(Index first, Index count) {

@@ -98,7 +98,6 @@ ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, Opti
   // A rank without experts could not tell how many blocks the experts of others have.
   for (const Parameter& parameter : store.parameters())
     require(parameter.spec.groups >= 1, "a rank must hold an expert of " + parameter.spec.name);
-  owners_.resize(store.parameters().size());
   deal_blocks();
   in_forward_.resize(buckets_.size());
   std::iota(in_forward_.begin(), in_forward_.end(), Index{0});
@@ -180,7 +179,6 @@ void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlo
     const Index owner = middle * group.size() / size;
     for (const OwnedBlock& block : unit) {
       bucket.counts_per_rank[at(owner)] += block.count;
-      if (placement == Placement::kExperts) owners_[at(block.parameter)].push_back(owner);
       if (owner == group.rank()) blocks_.push_back(block);
     }
   }

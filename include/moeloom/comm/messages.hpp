@@ -33,6 +33,9 @@ class Messages {
 
   /// Waits for receives [first, first + count).
   void wait_for(Index first, Index count);
+  /// The same, and does what is done meanwhile (base/meanwhile.hpp): others may wait for that, and who sends
+  /// these for them.
+  void serve_until_arrived(Index first, Index count);
   /// Whether receives [first, first + count) have arrived, without waiting.
   bool arrived(Index first, Index count);
   /// Whether receive `number` has arrived, by the last look.
@@ -43,6 +46,8 @@ class Messages {
   void progress();
   /// Waits for all that is still under way, and forgets it.
   void finish();
+  /// The same as serve_until_arrived().
+  void serve_until_finished();
 
  private:
   struct Requests;

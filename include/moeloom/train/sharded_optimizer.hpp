@@ -189,8 +189,6 @@ class ShardedOptimizer {
   std::chrono::steady_clock::time_point next_look_ = {};
   std::vector<OwnedBlock> blocks_;
   std::vector<double> squares_;  // of their gradients after the last reduction, summed
-  /// Ranks of dp that own the blocks of a parameter of experts, [parameter][groups x blocks a group].
-  std::vector<std::vector<Index>> owners_;
   std::vector<std::vector<Index>> times_;
   Moments moments_;           // of owned elements
   Matrix updates_, stacked_;  // of matrices that are orthogonalised together

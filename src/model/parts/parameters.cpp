@@ -102,7 +102,6 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, StoreHomes home
   const NodeHalves* const shared = homes_.halves.get();
   const ShardedDense& dense = homes_.dense;
   require(!dense.gradients || !leaves_.exact(), "exact sums of dense gradients are whole on every rank");
-  require(!homes_.frozen || !homes_.experts, "experts lie in the node's memory or on a disk");
   if (homes_.experts) {
     arena(Placement::kExperts).halves = RowBuffer(homes_.experts);
     arena(Placement::kExperts).storage = RowBuffer(homes_.experts);
@@ -294,22 +293,6 @@ const Parameter& ParameterStore::find(const std::string& name) const {
   const auto found = std::ranges::find(parameters_, name, [](const Parameter& p) { return p.spec.name; });
   require(found != parameters_.end(), "the model has no parameter \"" + name + "\"");
   return *found;
-}
-
-void ParameterStore::hold_experts(Index parameter, std::span<const Index> experts,
-                                  const ParameterSpec& whole) {
-  ParameterSpec& spec = parameters_[at(parameter)].spec;
-  require(std::ssize(experts) == spec.groups && whole.name == spec.name && whole.groups == spec.total_groups,
-          "a parameter holds as many experts as before");
-  const Index rows = spec.rows / spec.groups;
-  spec.group_ids.assign(experts.begin(), experts.end());
-  spec.slices.clear();
-  for (Index group = 0; group < spec.groups; ++group)
-    for (const HfSlice& slice : whole.slices) {
-      if (slice.row_begin / rows != experts[at(group)]) continue;
-      spec.slices.push_back(slice);
-      spec.slices.back().row_begin += (group - experts[at(group)]) * rows;
-    }
 }
 
 bool ParameterStore::has_broken_sums() const {

@@ -1,6 +1,7 @@
 #include "dispatch/chunk_courier.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/parallel.hpp"
 
 #include "dispatch/row_copy.hpp"
@@ -199,6 +200,7 @@ void ChunkCourier::serve_until(Ready ready) {
   while (true) {
     serve(By::kAll);
     if (ready()) return;
+    do_meanwhile();
     wait.pause(awaited());
   }
 }

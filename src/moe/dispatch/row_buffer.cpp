@@ -7,9 +7,9 @@
 namespace moeloom {
 namespace {
 
-/// The least that a block of the node's memory becomes when it grows, as NodeMemory asks of who does.
+/// As NodeMemory asks of who grows.
 Index grown(Index held) {
-  return held + held / 4;
+  return static_cast<Index>(RowBuffer::kGrowth * static_cast<double>(held));
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ void BranchSums::sum_replicas(ConstMatrixView d_rows) {
     const Replica& replica = share_.replicas()[i];
     Index row = replica.rows.begin;
     for (; next != of_replicas_.end() && next->expert == replica.expert; ++next) {
-      if (next->place != nullptr) messages_.wait_for(next->receive, 1);
+      if (next->place != nullptr) messages_.serve_until_arrived(next->receive, 1);
       float* const into = next->place == nullptr
                               ? sum_of(*next).data()
                               : reinterpret_cast<float*>(peers_.address(next->peer, *next->place));
@@ -152,7 +152,7 @@ void BranchSums::sum_own(const ExpertChunk& chunk, ConstMatrixView d_rows, Write
 }
 
 void BranchSums::finish(Write mode) {
-  messages_.finish();
+  messages_.serve_until_finished();
   std::vector<SourceBranch> sources;
   std::vector<float*> sums;
   for (auto first = of_own_.begin(); first != of_own_.end();) {

@@ -58,12 +58,12 @@ class BranchSums {
   RowBuffer& sums_;
   RebalanceCounts& traffic_;
   Index floats_;  // of a sum
-  Messages messages_;
   Index receives_ = 0;
   std::vector<Branch> of_own_;       // of experts with replicas: all
   std::vector<Branch> of_replicas_;  // those of this rank
   std::deque<Index> places_, done_;  // messages between ranks that share memory
   std::vector<Index> rows_per_source_;
+  Messages messages_;  // ends before what it reads and writes
 };
 
 }  // namespace moeloom

@@ -73,6 +73,7 @@ class Views {
 }  // namespace
 
 std::vector<std::span<const std::byte>> arrays_of(const ExpertShard& shard, Index expert) {
+  require(shard.experts > 0, "a rank without experts has none to be like");
   std::vector<std::span<const std::byte>> arrays;
   for_each_array(shard, [&](ConstRows stacked) {
     const Index each = stacked.rows() / shard.experts;

@@ -45,6 +45,7 @@ void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const
     pass.clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }
+  pass.clock.enter(Phase::kCombine);
   weights.finish();
 }
 

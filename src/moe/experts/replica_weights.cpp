@@ -33,6 +33,7 @@ ReplicaWeights::ReplicaWeights(const ReplicaShare& share, const NodePeers& peers
       receive_missing(static_cast<Index>(i));
     }
   }
+  tell_places();
 }
 
 /// What lies in no memory of the node, into this rank's own.
@@ -54,37 +55,33 @@ Index ReplicaWeights::receive_missing(Index i) {
   return count;
 }
 
-void ReplicaWeights::send() {
+void ReplicaWeights::tell_places() {
   if (!share_.any()) return;
   const ReplicaPlacement& placement = share_.placement();
   const ExpertRange held = share_.held();
-  std::vector<Index> experts;
   for (Index step = 1; step < placement.ranks(); ++step) {
     const Index to = (share_.rank() + step) % placement.ranks();
-    experts.clear();
     for (Index i = 0; i < held.count; ++i)
-      if (placement.holds_replica(to, held.begin + i)) experts.push_back(i);
-    send_to(to, experts);
+      if (placement.holds_replica(to, held.begin + i)) tell_places_of(i, to);
   }
 }
 
-/// All places before any array, as they are received.
-void ReplicaWeights::send_to(Index to, std::span<const Index> experts) {
+void ReplicaWeights::tell_places_of(Index expert, Index to) {
   const bool near = peers_.share(share_.rank(), to);
-  std::vector<std::span<const std::byte>> sent;
-  for (const Index expert : experts) {
-    const auto arrays = arrays_of(share_.own().shard, expert);
-    std::vector<Index> places(arrays.size(), kElsewhere);
-    for (std::size_t n = 0; n < arrays.size(); ++n) {
-      if (near) places[n] = peers_.memory->offset_of(arrays[n].data()).value_or(kElsewhere);
-      if (places[n] == kElsewhere) sent.push_back(arrays[n]);
-    }
-    if (!near) continue;
-    told_.push_back(std::move(places));
-    messages_.send_bytes(static_cast<int>(to), std::as_bytes(std::span(told_.back())));
+  const auto arrays = arrays_of(share_.own().shard, expert);
+  std::vector<Index> places(arrays.size(), kElsewhere);
+  for (std::size_t n = 0; n < arrays.size(); ++n) {
+    if (near) places[n] = peers_.memory->offset_of(arrays[n].data()).value_or(kElsewhere);
+    if (places[n] == kElsewhere) to_send_.push_back({static_cast<int>(to), arrays[n]});
   }
-  for (const auto& array : sent) {
-    messages_.send_bytes(static_cast<int>(to), array);
+  if (!near) return;
+  told_.push_back(std::move(places));
+  messages_.send_bytes(static_cast<int>(to), std::as_bytes(std::span(told_.back())));
+}
+
+void ReplicaWeights::send() {
+  for (const auto& [to, array] : to_send_) {
+    messages_.send_bytes(to, array);
     traffic_.weight_bytes += std::ssize(array);
   }
 }
@@ -92,11 +89,11 @@ void ReplicaWeights::send_to(Index to, std::span<const Index> experts) {
 const ExpertShard& ReplicaWeights::await(Index i) {
   const Index owner = share_.replicas()[at(i)].owner;
   if (peers_.share(share_.rank(), owner)) {
-    messages_.wait_for(firsts_[at(i)], 1);
+    messages_.serve_until_arrived(firsts_[at(i)], 1);
     const Index first = receives_;
-    messages_.wait_for(first, receive_missing(i));
+    messages_.serve_until_arrived(first, receive_missing(i));
   } else {
-    messages_.wait_for(firsts_[at(i)], std::ssize(arrays_));
+    messages_.serve_until_arrived(firsts_[at(i)], std::ssize(arrays_));
   }
   HeldReplica& replica = share_.own().saved.replicas[at(i)];
   const float* next = replica.weights.rows() > 0 ? replica.weights.row(0) : nullptr;

@@ -48,8 +48,9 @@ PlacementCost cost_of(const ReplicaPlacement& placement, const RebalanceRates& r
     cost.rows = std::max(cost.rows, 4 * rows.of(rank));
     cost.forward =
         std::max(cost.forward, std::max(own * forward_row, weights.of(rank)) + replica * forward_row);
-    cost.backward =
-        std::max(cost.backward, std::max(own * backward_row, gradients.of(rank)) + replica * backward_row);
+    const std::int64_t own_sums = own * backward_row / 2;
+    cost.backward = std::max(cost.backward, own * backward_row - own_sums + replica * backward_row +
+                                                std::max(own_sums, gradients.of(rank)));
   }
   return cost;
 }

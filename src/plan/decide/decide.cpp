@@ -174,9 +174,7 @@ void decide_memory(const RunFacts& facts, const RunRequest& request, DType type,
   if (room && room->memory.total() < decision.memory.total()) decision.memory = room->memory;
   decision.most_memory = decision.memory.total();
   const Index most = row_range(facts.model, decision.job).most;
-  const Exchange& exchange = decision.job.exchange;
-  const bool evens_out = exchange.rebalance || decision.row_budget.rows > 0;
-  if (most == 0 || evens_out) return;
+  if (most == 0 || decision.row_budget.rows > 0) return;
   const MemoryNeed need = with_the_rest(
       memory_of_rows(facts.model, facts.parameters, decision.job, decision.gmm.packs, type, most), facts,
       decision);

@@ -121,29 +121,32 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
   const MeshShape& mesh = job.layout.mesh;
   if (mesh.ep == 1 || !config.has_experts()) return 0;
   struct OneExpert {
-    double bytes = 0;
+    double sent = 0;  // bytes of what others cannot read where it lies
     Index trained = 0;
   };
   constexpr Index kLine = 64;
+  const bool in_memory = job.exchange.dispatcher != DispatcherKind::kAlltoall;
+  const bool on_one_node = in_memory && job.layout.ep_on_node() == mesh.ep;
   std::map<Index, OneExpert> layers;
   for (const ParameterSpec& spec : specs) {
     if (spec.placement != Placement::kExperts) continue;
     const Index each = spec.rows / spec.groups * spec.cols;
+    const bool is_on_disk = job.keeping.offloads() && spec.frozen && is_half(spec.stored);
+    const Index bytes = each * (spec.stored == Storage::kFp32 ? 4 : 2);
     OneExpert& expert = layers[spec.layer];
-    expert.bytes +=
-        static_cast<double>(kLine * ceil_div(each * (spec.stored == Storage::kFp32 ? 4 : 2), kLine));
+    if (!on_one_node || is_on_disk) expert.sent += static_cast<double>(kLine * ceil_div(bytes, kLine));
     if (!spec.frozen) expert.trained += each;
   }
   const Index own = experts_of(config.num_experts, mesh.ep, 0).count;
-  const bool read_in_place =
-      job.exchange.dispatcher != DispatcherKind::kAlltoall && job.layout.ep_on_node() == mesh.ep;
-  double weights = 0, sums = 0;
+  const bool one_set = job.keeping.recompute != Recompute::kNone;  // of all layers
+  double tables = 0, weights = 0, sums = 0;
   for (const auto& [layer, expert] : layers) {
-    weights += ReplicaPlan::bytes_of(mesh.ep, config.num_experts);
-    if (!read_in_place) weights += static_cast<double>(own) * expert.bytes;
+    tables += ReplicaPlan::bytes_of(mesh.ep, config.num_experts);
+    const double of_layer = static_cast<double>(own) * expert.sent;
+    weights = one_set ? std::max(weights, of_layer) : weights + of_layer;
     if (expert.trained > 0) sums = std::max(sums, ExpertRunner::sum_bytes(own, expert.trained, mesh.ep));
   }
-  return weights + sums;
+  return tables + weights + sums * (in_memory ? RowBuffer::kGrowth : 1);
 }
 
 double save_copy_bytes(const std::vector<ParameterSpec>& specs, const Job& job) {

@@ -314,7 +314,10 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideExpertsOnADisk) {
   const std::string in_memory = adapter_of("in_memory", "");
   EXPECT_EQ(adapter_of("on_disk", "--offload " + path("disk")), in_memory);
   EXPECT_TRUE(fs::is_empty(path("disk")));
-  EXPECT_EQ(adapter_of("replicas", "--rebalance --offload " + path("disk")), in_memory);
+  for (const std::string dispatcher : {"alltoall", "shared", "hierarchical"})
+    EXPECT_EQ(adapter_of(dispatcher, "--rebalance --dispatcher " + dispatcher + " --offload " + path("disk")),
+              in_memory)
+        << "no weight of a disk lies in a node's memory";
   // Every reader of the weights that is no step.
   EXPECT_EQ(adapter_of("looked_at",
                        "--eval-every 2 --check-replicas 2 --check-steps 3 --sample-chars 4 "

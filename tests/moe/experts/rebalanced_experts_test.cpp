@@ -27,6 +27,9 @@ struct Case {
   WireDType wire = WireDType::kFp32;
   bool biases = false;
   bool weight_on_input = false;
+  Index chunks = 0;
+  bool recompute = false;
+  Index row_budget = 0;
 };
 
 const std::vector<Case> kCases = {
@@ -76,7 +79,10 @@ Matrix tokens_of(const Case& c, int rank, std::uint64_t seed, double spread) {
 }
 
 DispatcherSettings settings_of(const Case& c, const Communicator& ep) {
-  return open_dispatcher(c.kind, ep, c.experts, {.dtype = c.wire, .pretended_nodes = c.nodes});
+  DispatcherSettings settings =
+      open_dispatcher(c.kind, ep, c.experts, {.dtype = c.wire, .pretended_nodes = c.nodes});
+  settings.chunks = c.chunks;
+  return settings;
 }
 
 void expect_same_bits(ConstMatrixView got, ConstMatrixView expected, const char* what) {
@@ -94,6 +100,10 @@ void expect_same_course(const Case& c, const Communicator& ep, bool grouped) {
   Block plain(ep, router, weights, block_kernels(grouped), c.frozen, settings);
   settings.rebalance = kFreeWeights;
   Block rebalanced(ep, router, weights, block_kernels(grouped), c.frozen, settings);
+  for (Block* block : {&plain, &rebalanced}) {
+    block->recompute = c.recompute;
+    block->row_budget = c.row_budget;
+  }
   for (std::uint64_t batch = 0; batch < 3; ++batch) {
     const Matrix hidden = tokens_of(c, ep.rank(), 100 * batch, 0.3);
     const Matrix upstream = random_matrix(hidden.rows(), kHidden, 7 + batch);
@@ -117,7 +127,9 @@ void expect_same_course(const Case& c, const Communicator& ep, bool grouped) {
   EXPECT_GT(sums[1], 0);
   const Index of_biases = c.biases ? 2 * kInter + kHidden : 0;
   const bool trains = !c.frozen.contains("gate_up") || !c.frozen.contains("down");
-  if (settings.memory == nullptr) {
+  if (c.recompute || c.row_budget > 0) {
+    EXPECT_GE(sums[2], 0) << "weights come again with the rows that are made again";
+  } else if (settings.memory == nullptr) {
     EXPECT_EQ(sums[2], sums[0] * (3 * kHidden * kInter + of_biases) * 4)
         << "a replica is one expert's weights";
     EXPECT_EQ(sums[3] > 0, trains);
@@ -137,6 +149,36 @@ TEST(RebalancedExperts, HaveTheBitsThatTheyHaveWithoutReplicas) {
     SCOPED_TRACE(c.name);
     expect_same_course(c, world, true);
   }
+}
+
+/// As between ranks, what is frozen or biased being no matter of the dispatcher.
+TEST(RebalancedExperts, AreReadAndAddedUpInTheNodesMemory) {
+  const Communicator world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "one rank has nobody to hold a replica";
+  for (Case c : kCases) {
+    if (c.kind != DispatcherKind::kAlltoall || c.wire != WireDType::kFp32) continue;
+    SCOPED_TRACE(c.name);
+    c.kind = DispatcherKind::kShared;
+    c.nodes = 0;
+    expect_same_course(c, world, true);
+  }
+}
+
+/// Ranks that wait for a replica's weights or sums see to the rows of their node's others meanwhile.
+TEST(RebalancedExperts, GoWithChunksWithRowsThatAreMadeAgainAndWithSlices) {
+  const Communicator world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "one rank has nobody to hold a replica";
+  for (const DispatcherKind kind : kDispatcherKinds)
+    for (const auto& [chunks, row_budget] : {std::pair<Index, Index>{0, 400}, {3, 0}, {3, 400}}) {
+      Case c{.name = "", .kind = kind, .nodes = kind == DispatcherKind::kHierarchical ? 2 : 0};
+      c.biases = true;  // which are sent, as they lie elsewhere
+      c.chunks = chunks;
+      c.recompute = true;
+      c.row_budget = row_budget;
+      SCOPED_TRACE(std::string(name_of(kind)) + ", chunks " + std::to_string(chunks) + ", rows " +
+                   std::to_string(row_budget));
+      expect_same_course(c, world, true);
+    }
 }
 
 TEST(RebalancedExperts, RunTheLoopToo) {

@@ -76,8 +76,8 @@ TEST(ReplicaPlan, SaysNoWhereWeightsTakeLongerThanRowsSave) {
   const std::vector<Index> node_of = {0, 1, 2, 3};
   const PlacementCost stay = cost_of(ReplicaPlacement(counts), rates, node_of);
   EXPECT_EQ(stay.total(), 400 * 3000 + 4 * 300 * 100);
-  // With w ns a replica: own rows 100 x 1000, beside them 3 w of weights leave; backward 200 x 1000 of
-  // replicas and then gradients.
+  // With w ns a replica: own rows 100 x 1000, beside them 3 w of weights leave; backward 100 x 1000 of
+  // rows, and beside as much of own sums 3 w of gradients.
   for (const auto& [weights, pays] : {std::pair(100000, true), {150000, true}, {1000000, false}}) {
     rates.between_nodes.weights = weights;
     const ReplicaPlan plan = plan_replicas(counts, rates, node_of);

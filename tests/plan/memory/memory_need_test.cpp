@@ -189,8 +189,12 @@ TEST(MemoryNeed, ReplicasAreWeightsOfEachLayerAndSumsOfBranches) {
   Job on_a_node = job_of_mesh(1, 2);
   on_a_node.exchange.dispatcher = DispatcherKind::kShared;
   on_a_node.layout.ranks_per_node = 2;
-  EXPECT_EQ(replica_bytes(config, specs, on_a_node), sparse * tables + 6 * an_expert)
+  EXPECT_EQ(replica_bytes(config, specs, on_a_node), sparse * tables + 1.25 * 6 * an_expert)
       << "read where they lie";
+  Job again = job_of_mesh(1, 2);
+  again.keeping.recompute = Recompute::kExperts;
+  EXPECT_EQ(replica_bytes(config, specs, again), sparse * tables + 2 * an_expert + 6 * an_expert)
+      << "one set of weights";
 }
 
 /// Weights travel for nothing, so that whatever may move does.

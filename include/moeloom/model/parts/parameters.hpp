@@ -208,10 +208,6 @@ class ParameterStore {
   /// Whether a leaf of this step was no number that can be added up.
   bool has_broken_sums() const;
 
-  /// From now on the groups of a parameter of experts are these, by global id: its values are theirs already.
-  /// `whole`: the same parameter of all experts, for what a checkpoint calls them.
-  void hold_experts(Index parameter, std::span<const Index> experts, const ParameterSpec& whole);
-
   /// What adapters leave out of their inputs now; it stays where it is. Nothing, but between these two.
   const Dropout& dropout() const { return dropout_; }
   void drop_inputs(std::uint64_t seed) { dropout_ = {dropout_share_, seed}; }

@@ -24,6 +24,9 @@ struct ScalarsBack {
 /// Owns [rows, cols], contiguous, 64-byte aligned. Moves like a Matrix and is filled like one.
 class RowBuffer {
  public:
+  /// The least that a block in the node's memory becomes when it grows.
+  static constexpr double kGrowth = 1.25;
+
   RowBuffer() = default;
   RowBuffer(Matrix rows) : own_(std::move(rows)), rows_(own_.rows()), cols_(own_.cols()) {}
   /// Without rows, which will lie in this rank's part of `memory`.

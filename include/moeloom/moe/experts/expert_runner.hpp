@@ -5,7 +5,8 @@
 //   backward   input gradients; then the sums of replicas, which leave for the owners while own gradients are
 //              made
 //
-// Inside a node nothing of that travels: weights are read, and sums written, in the owner's memory.
+// Inside a node nothing travels of what lies in its memory: weights are read, and sums written, at the
+// owner's.
 #pragma once
 
 #include "moeloom/moe/dispatch/dispatcher.hpp"

@@ -159,9 +159,6 @@ struct ExpertChunk {
   Stretch rows;
   std::optional<Stretch> sources = {};  // none: all
 };
-inline ExpertChunk chunk_of(const ChunkPlan& plan, Index chunk) {
-  return {plan.experts_of(chunk), plan.rows_of(chunk)};
-}
 
 // A pass in chunks: prepared once, when the number of rows is known, and then each chunk once, as soon as its
 // rows are there. Who calls them has made workspace.output [R, D]; what each computes is said of the whole

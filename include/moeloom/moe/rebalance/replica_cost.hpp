@@ -5,7 +5,9 @@
 //
 //   rows       4 max over r of max(out(r), in(r)): there and back, in both passes
 //   forward    max over r of  max(o f, w(r)) + p f          own experts run while weights travel
-//   backward   max over r of  p 2 f + max(o 2 f, g(r))      replicas first: their gradients travel meanwhile
+//   backward   max over r of  (o + p) f + p f + max(o f, g(r))
+//
+// in backward the gradients of rows, then the sums of replicas, which travel beside those of own experts.
 //
 // f: a third of a row's products, which are as long in backward twice.
 #pragma once

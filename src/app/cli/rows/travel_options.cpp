@@ -107,12 +107,11 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   add_dispatcher_options(table, mesh.exchange);
   add_uneven_options(table, mesh.exchange);
   add_overlap_options(table, mesh.exchange);
-  table.add(
-      "net", "BANDWIDTH,LATENCY",
-      "between nodes, for the choice of dispatcher, chunks, replicas and places of experts: 200Gbit,2us; "
-      "auto: 10Gbit,30us",
-      "what a choice costs goes by the network, which is not measured before a run", mesh.network,
-      read_network_or_auto, network_or_auto);
+  table.add("net", "BANDWIDTH,LATENCY",
+            "between nodes, for the choice of dispatcher, chunks and replicas: 200Gbit,2us; "
+            "auto: 10Gbit,30us",
+            "what a choice costs goes by the network, which is not measured before a run", mesh.network,
+            read_network_or_auto, network_or_auto);
 }
 
 MeshShape mesh_shape(const MeshOptions& options, Index world) {

@@ -1,6 +1,6 @@
 // What a run will do, decided once: from what is asked for and what is known of model, mesh and machine to
-// kernels, dtype, the experts' path, the dispatcher, chunks and the memory of a rank, with a
-// reason for each. `moeloom train` obeys it, `moeloom plan` prints it.
+// kernels, dtype, the experts' path, the dispatcher, chunks and the memory of a rank, with a reason for
+// each. `moeloom train` obeys it, `moeloom plan` prints it.
 //
 // Nothing here looks at a clock, a file or another rank (run_facts.hpp does), so that the same facts always
 // give the same run.

@@ -22,12 +22,6 @@ double contribution(Index rank, Index i) {
          std::pow(10.0, static_cast<double>((rank * 7 + i) % 9));
 }
 
-std::vector<float> contributions(Index rank, Index count) {
-  std::vector<float> values;
-  for (Index i = 0; i < count; ++i) values.push_back(static_cast<float>(contribution(rank, i)));
-  return values;
-}
-
 Index sum(const std::vector<Index>& counts) {
   return std::accumulate(counts.begin(), counts.end(), Index{0});
 }
@@ -50,21 +44,6 @@ std::vector<Communicator> groups_by_both_ways() {
       all.push_back(std::move(group));
     }
   return all;
-}
-
-/// How many elements each rank has, in turn: none anywhere, one rank with everything, uneven, even, and of
-/// many pieces where one travels in pieces, uneven and of one rank.
-std::vector<std::vector<Index>> counts_cases(Index ranks) {
-  std::vector<std::vector<Index>> cases(7, std::vector<Index>(at(ranks)));
-  for (Index rank = 0; rank < ranks; ++rank) {
-    cases[1][at(rank)] = rank == ranks - 1 ? 9 : 0;
-    cases[2][at(rank)] = (rank * 5 + 2) % 7;
-    cases[3][at(rank)] = 1;
-    cases[4][at(rank)] = 3000 + rank;  // more than one block of the tree sum
-    cases[5][at(rank)] = (rank + 1) % 3 * 20'000 + rank;
-    cases[6][at(rank)] = rank == 0 ? 100'001 : 0;
-  }
-  return cases;
 }
 
 TEST(Communicator, AloneNeedsNoMpi) {

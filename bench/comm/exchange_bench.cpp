@@ -2,12 +2,11 @@
 //
 //   bench/comm/exchange_hosts.sh 4 1gbit --kib 256,1024,4096
 //
-// Rows to their ranks, the sum of gradients and the gather of weights, each by MPI's collectives and by swaps
-// of pieces. Every way takes its turn in each round, and the slowest rank's time counts. A *bound* is the
-// time in which the fullest link, of those out of and into a node, carries its bytes, at the median speed of
-// streams from the first rank to the last that take their turn too. --kib go from a rank to each of the
-// others if loads are even; uneven, a quarter to seven quarters of that, drawn at random. A result that is
-// wrong ends the program.
+// Rows to their ranks, the sum of gradients and the gather of weights. The slowest rank's time counts. A
+// *bound* is the time in which the fullest link, of those out of and into a node, carries its bytes, at the
+// median speed of streams from the first rank to the last that take turns with the exchange. --kib go from a
+// rank to each of the others if loads are even; uneven, a quarter to seven quarters of that, drawn at random.
+// A result that is wrong ends the program.
 #include "moeloom/base/random.hpp"
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/comm/node_map.hpp"
@@ -193,40 +192,36 @@ double stream_seconds(const Communicator& world, Index floats) {
   });
 }
 
-void measure(const Options& o, Communicator& world, const NodeMap& nodes, const std::string& kind,
+void measure(const Options& o, const Communicator& world, const NodeMap& nodes, const std::string& kind,
              const std::string& load, Index kib, nlohmann::ordered_json& rows) {
   const Volume floats = volume_of(kind, load, kib, world.size());
   const double bytes = link_bytes(floats, nodes, kind);
   Exchange exchange(kind, floats, world.rank());
-  const auto by = [&](ExchangeWay way) {
-    world.exchange_by(way);
-    exchange.clear();
-    const double seconds = slowest_seconds(world, [&] { exchange.run(world); });
-    exchange.check(world.size());
-    return seconds;
-  };
   const auto turn = [&](std::size_t contender) {
     if (contender == 0) return stream_seconds(world, static_cast<Index>(bytes) / 4);
-    return by(contender == 1 ? ExchangeWay::kCollectives : ExchangeWay::kSwaps);
+    exchange.clear();
+    const double taken = slowest_seconds(world, [&] { exchange.run(world); });
+    exchange.check(world.size());
+    return taken;
   };
-  std::vector<Samples> seconds = take_turns(3, o.samples, turn);
+  std::vector<Samples> seconds = take_turns(2, o.samples, turn);
   const double bound = median(seconds[0]);
   if (world.rank() == 0)
     std::printf("%-6s %-6s %6lld  %8.2f %7.1f", kind.c_str(), load.c_str(), static_cast<long long>(kib),
                 1e3 * bound, 1e-6 * bytes / bound);
-  nlohmann::ordered_json row = {{"exchange", kind}, {"load", load}, {"kib", kib}, {"bound_seconds", bound}};
-  for (const std::size_t way : {1, 2}) {
-    for (double& sample : seconds[way]) sample /= bound;
-    const Spread over = spread_of(seconds[way]);
-    if (world.rank() == 0) std::printf("   %5.2f (%5.2f to %5.2f)", over.median, over.p10, over.p90);
-    row[way == 1 ? "collectives" : "swaps"] = {{"median", over.median}, {"p10", over.p10}, {"p90", over.p90}};
-  }
-  if (world.rank() == 0) std::puts("");
-  rows.push_back(row);
+  for (double& sample : seconds[1]) sample /= bound;
+  const Spread over = spread_of(seconds[1]);
+  if (world.rank() == 0) std::printf("   %5.2f (%5.2f to %5.2f)\n", over.median, over.p10, over.p90);
+  rows.push_back({{"exchange", kind},
+                  {"load", load},
+                  {"kib", kib},
+                  {"bound_seconds", bound},
+                  {"over_bound", {{"median", over.median}, {"p10", over.p10}, {"p90", over.p90}}}});
 }
 
 void run(const Options& o) {
-  Communicator world = Communicator::world();
+  const Communicator world = Communicator::world();
+  world.learn_nodes();
   require(world.size() > 1, "exchange_bench needs two ranks and more");
   const NodeMap nodes = find_nodes(world);
   if (nodes.nodes() == 1 && world.rank() == 0)
@@ -234,8 +229,7 @@ void run(const Options& o) {
   if (world.rank() == 0) {
     std::printf("%d ranks on %lld nodes, %s\n", world.size(), static_cast<long long>(nodes.nodes()),
                 bench::environment_line(1).c_str());
-    std::puts(
-        "                  bound, ms    MB/s   collectives / bound    swaps / bound: median (p10 to p90)");
+    std::puts("                  bound, ms    MB/s   exchange / bound: median (p10 to p90)");
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const std::string& kind : bench::words(o.exchanges))

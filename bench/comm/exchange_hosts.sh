@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Exchanges of a group of hosts, each on a link of its own, by MPI's collectives and by swaps of pieces.
+# Exchanges of a group of hosts, each on a link of its own.
 #
 #   bench/comm/exchange_hosts.sh HOSTS RATE [--kib 256 and what else exchange_bench takes]
 #

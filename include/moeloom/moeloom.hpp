@@ -65,11 +65,11 @@
 
 // Ranks and what they tell each other.
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/comm/exchange_way.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/comm/pending_sum.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/comm/transport.hpp"
 #include "moeloom/comm/travelling_sums.hpp"
 #include "moeloom/comm/travelling_weights.hpp"
 

@@ -40,7 +40,7 @@ Communicator Communicator::split(int color, int key) const {
   if (handle_->pretends)
     group.pretend_on(handle_->nodes->node_of[at(rank_)]);
   else
-    group.exchange_way();  // now, and not in the first exchange, which may be timed
+    group.learn_nodes();  // now, and not in the first exchange, which may be timed
   return group;
 }
 
@@ -49,8 +49,35 @@ Communicator Communicator::split_by_node() const {
   auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
   check_mpi(MPI_Comm_split_type(handle_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part->comm),
             "MPI_Comm_split_type");
-  part->way = ExchangeWay::kCollectives;
+  part->knows_nodes = part->on_one_node = true;
   return Communicator(std::move(part)).with_board_of(*this);
+}
+
+void Communicator::learn_nodes() const {
+  if (size_ == 1 || handle_->knows_nodes) return;
+  const Traffic before = traffic_;  // none of this is an exchange
+  handle_->on_one_node = split_by_node().size() == size_;
+  if (!handle_->on_one_node) handle_->nodes = find_nodes(*this);
+  handle_->knows_nodes = true;
+  traffic_ = before;
+}
+
+const NodeMap* Communicator::nodes() const {
+  return handle_ && handle_->nodes && !handle_->on_one_node ? &*handle_->nodes : nullptr;
+}
+
+void Communicator::pretend_nodes(Index nodes) {
+  if (size_ > 1) pretend_on(rank_ * std::min<Index>(nodes, size_) / size_);
+}
+
+void Communicator::pretend_on(std::int64_t my_node) {
+  if (size_ == 1) return;
+  const Traffic before = traffic_;
+  NodeMap map = node_map_of(all_gather(std::span(&my_node, 1)));
+  traffic_ = before;
+  handle_->knows_nodes = handle_->pretends = true;
+  handle_->on_one_node = map.nodes() == 1;
+  handle_->nodes = std::move(map);
 }
 
 void Communicator::report_to(PositionBoard& board) {

@@ -28,7 +28,7 @@ Mesh::Mesh(Communicator world, MeshShape shape)
   const auto ep_rank = static_cast<int>(shape_.ep_rank(world_.rank()));
   ep_ = world_.split(dp_rank, ep_rank);
   dp_ = world_.split(ep_rank, dp_rank);
-  world_.exchange_way();               // later one rank may ask alone
+  world_.learn_nodes();                // later one rank may ask alone
   nodes_ = node_.rank() == 0 ? 1 : 0;  // one rank a node counts it
   world_.all_sum(std::span(&nodes_, 1));
 }

@@ -32,9 +32,6 @@ inline void check_mpi(int code, const char* call) {
                  std::string(text, static_cast<std::size_t>(length)));
 }
 
-/// Tags of messages beside those of Messages, whose are in its Channel: 1, 3, 4, 7 and 8.
-constexpr int kStretchTag = 2, kPieceTag = 5;
-
 /// Between MPI_Init and MPI_Finalize, whoever called them.
 inline bool mpi_is_running() {
   int initialised = 0;
@@ -68,54 +65,14 @@ inline std::vector<int> mpi_counts(std::span<const Index> values) {
   return counts;
 }
 
-/// `count` elements of a type as one, so that int counts mean rows and no message is limited to 2^31 bytes.
-class RowType {
- public:
-  RowType(Index count, MPI_Datatype element) {
-    check_mpi(MPI_Type_contiguous(mpi_count(count), element, &type_), "MPI_Type_contiguous");
-    check_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
-  }
-  RowType(const RowType&) = delete;
-  RowType& operator=(const RowType&) = delete;
-  ~RowType() {
-    if (mpi_is_running()) MPI_Type_free(&type_);  // a communicator may outlive MPI
-  }
-  MPI_Datatype get() const { return type_; }
-
- private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-};
-
-/// What exchanges of rows need each time: the types of the widths that were sent last, and counts as ints.
-struct RowExchangeMemory {
-  static constexpr std::size_t kWidths = 4;  // of a run: rows and the numbers beside them, out and home
-  struct Width {
-    Index cols;
-    std::unique_ptr<RowType> type;
-  };
-  std::vector<Width> widths;  // the last one first
-  std::vector<int> sent, sent_offsets, received, received_offsets;
-
-  MPI_Datatype row_of(Index cols) {
-    auto width = std::ranges::find(widths, cols, &Width::cols);
-    if (width == widths.end()) {
-      if (widths.size() == kWidths) widths.pop_back();
-      width = widths.insert(widths.end(), {cols, std::make_unique<RowType>(cols, MPI_FLOAT)});
-    }
-    std::rotate(widths.begin(), width, width + 1);
-    return widths.front().type->get();
-  }
-};
-
 /// A communicator that frees itself if it is ours.
 struct CommunicatorHandle {
   MPI_Comm comm = MPI_COMM_NULL;
   bool owned = true;
-  RowExchangeMemory rows;
-  std::optional<ExchangeWay> way;  // once it is known
-  bool on_one_node = false;        // the ranks of a group of several, likewise
-  std::optional<NodeMap> nodes;    // of a group of several
-  bool pretends = false;           // that they are the nodes, and so do groups that are split from it
+  bool knows_nodes = false;      // what follows was asked
+  bool on_one_node = false;      // the ranks of a group of several
+  std::optional<NodeMap> nodes;  // of a group on several
+  bool pretends = false;         // that they are the nodes, and so do groups that are split from it
   CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
   CommunicatorHandle(const CommunicatorHandle&) = delete;
   CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;

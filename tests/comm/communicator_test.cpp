@@ -35,12 +35,12 @@ std::vector<Communicator> groups() {
   return all;
 }
 
-/// The same, and again as if their ranks had TCP between them: alone on their nodes, on two nodes, on four.
-std::vector<Communicator> groups_by_both_ways() {
+/// The same, and again as if their ranks were alone on their nodes, on two nodes, on four.
+std::vector<Communicator> groups_on_nodes() {
   std::vector<Communicator> all = groups();
   for (const Index nodes : {64, 2, 4})
     for (Communicator& group : groups()) {
-      group.exchange_by(ExchangeWay::kSwaps, nodes);
+      group.pretend_nodes(nodes);
       all.push_back(std::move(group));
     }
   return all;
@@ -212,7 +212,7 @@ void expect_rows_arrive(const Communicator& comm, int pattern, Index cols) {
 }
 
 TEST(Communicator, MovesRowsToTheirRanks) {
-  for (const Communicator& comm : groups_by_both_ways())
+  for (const Communicator& comm : groups_on_nodes())
     for (int pattern = 0; pattern < 6; ++pattern)
       for (const Index cols : {0, 1, 33}) {
         SCOPED_TRACE("pattern " + std::to_string(pattern) + " cols " + std::to_string(cols));
@@ -234,38 +234,33 @@ TEST(Communicator, RefusesRowsThatTheCountsDoNotCover) {
 }
 
 TEST(Communicator, CountsTheBytesThatLeaveThisRank) {
-  for (const ExchangeWay way : {ExchangeWay::kCollectives, ExchangeWay::kSwaps}) {
-    Communicator comm = Communicator::world().split(0, Communicator::world().rank());
-    comm.exchange_by(way, comm.size());
-    const Index others = comm.size() - 1;
-    const std::vector<Index> one_each(at(comm.size()), 1);
-    Matrix rows(comm.size(), 10), received(comm.size(), 10);
-    comm.all_to_all_rows(rows, one_each, received, one_each);
-    EXPECT_EQ(comm.traffic().message_bytes, others * 10 * 4);
-    EXPECT_EQ(comm.traffic().calls, others > 0 ? 1 : 0);
-    std::vector<float> numbers(at(comm.size()));
-    comm.broadcast(std::span<float>(numbers), 0);
-    EXPECT_EQ(comm.traffic().message_bytes, others * (40 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
-  }
+  const Communicator comm = Communicator::world().split(0, Communicator::world().rank());
+  const Index others = comm.size() - 1;
+  const std::vector<Index> one_each(at(comm.size()), 1);
+  Matrix rows(comm.size(), 10), received(comm.size(), 10);
+  comm.all_to_all_rows(rows, one_each, received, one_each);
+  EXPECT_EQ(comm.traffic().message_bytes, others * 10 * 4);
+  EXPECT_EQ(comm.traffic().calls, others);
+  std::vector<float> numbers(at(comm.size()));
+  comm.broadcast(std::span<float>(numbers), 0);
+  EXPECT_EQ(comm.traffic().message_bytes, others * (40 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
 }
 
 TEST(Communicator, PretendedNodesAreThoseOfGroupsThatAreSplitFromIt) {
   Communicator world = Communicator::world().split(0, Communicator::world().rank());
   if (world.size() < 4) GTEST_SKIP() << "three ranks of a group on two nodes are needed";
-  world.exchange_by(ExchangeWay::kSwaps, 2);
+  world.pretend_nodes(2);
   const Communicator reversed = world.split(0, -world.rank());
   ASSERT_NE(reversed.nodes(), nullptr);
-  EXPECT_EQ(reversed.exchange_way(), ExchangeWay::kSwaps);
   EXPECT_EQ(reversed.nodes()->nodes(), 2);
   EXPECT_EQ(reversed.nodes()->same_node(0, 1), world.nodes()->same_node(world.size() - 1, world.size() - 2));
   const Communicator of_one = world.split(static_cast<int>(world.nodes()->node_of[at(world.rank())]), 0);
-  EXPECT_EQ(of_one.nodes(), nullptr);
-  EXPECT_EQ(of_one.exchange_way(), ExchangeWay::kCollectives);
+  EXPECT_EQ(of_one.nodes(), nullptr) << "all on one node";
 }
 
-TEST(Communicator, SwapsNothingWithinANode) {
-  EXPECT_EQ(Communicator::self().exchange_way(), ExchangeWay::kCollectives);
-  EXPECT_EQ(Communicator::world().split_by_node().exchange_way(), ExchangeWay::kCollectives);
+TEST(Communicator, KnowsNoNodesWithinOne) {
+  EXPECT_EQ(Communicator::self().nodes(), nullptr);
+  EXPECT_EQ(Communicator::world().split_by_node().nodes(), nullptr);
 }
 
 TEST(Communicator, ReportsAFailedCallWithMpisTextAndTheRank) {

@@ -33,16 +33,16 @@ std::vector<NamedRun> runs() {
     s.wire.pretended_nodes = 2, s.dispatcher = DispatcherKind::kHierarchical;
   });
   add("bf16 gradients", [](TrainingRunSettings& s) { s.gradients = Storage::kBf16; });
-  add("two nodes of which each passes on", [](TrainingRunSettings& s) { s.swap_nodes = 2; });
+  add("two nodes of which each passes on", [](TrainingRunSettings& s) { s.sum_nodes = 2; });
   add("the same, bf16 gradients and masters", [](TrainingRunSettings& s) {
-    s.swap_nodes = 2, s.gradients = Storage::kBf16, s.masters = Storage::kBf16;
+    s.sum_nodes = 2, s.gradients = Storage::kBf16, s.masters = Storage::kBf16;
   });
   add("the same, biases, which are floats", [](TrainingRunSettings& s) {
-    s.swap_nodes = 2, s.gradients = Storage::kBf16;
+    s.sum_nodes = 2, s.gradients = Storage::kBf16;
     s.model = biased_config(), s.z_loss_coef = 0;
   });
   add("the same, rows in chunks", [](TrainingRunSettings& s) {
-    s.swap_nodes = s.wire.pretended_nodes = 2;
+    s.sum_nodes = s.wire.pretended_nodes = 2;
     s.dispatcher = DispatcherKind::kHierarchical, s.chunks = 2;
   });
   add("Muon", [](TrainingRunSettings& s) { s.optimizer_kind = OptimizerKind::kMuon; });

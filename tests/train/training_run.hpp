@@ -49,8 +49,8 @@ struct TrainingRunSettings {
   Index experts = tiny_config().num_experts;
   DispatcherKind dispatcher = DispatcherKind::kAlltoall;
   WireSettings wire = {};
-  Index swap_nodes = 0;  // the world goes by swaps, as if it were on so many nodes; 0: as it goes
-  Index chunks = 0;      // in which rows travel
+  Index sum_nodes = 0;  // sums and weights go as if the world were on so many nodes; 0: as it is
+  Index chunks = 0;     // in which rows travel
   std::optional<RebalanceRates> rebalance = {};
   std::set<std::string> frozen = {};  // names of parameters
   TrainerHooks hooks = {};
@@ -125,7 +125,7 @@ struct TrainingRun {
   static Communicator world_of(const MeshShape& shape, const TrainingRunSettings& settings) {
     const Communicator all = Communicator::world();
     Communicator world = all.split(all.rank() / static_cast<int>(shape.world()), all.rank());
-    if (settings.swap_nodes > 0) world.exchange_by(ExchangeWay::kSwaps, settings.swap_nodes);
+    if (settings.sum_nodes > 0) world.pretend_nodes(settings.sum_nodes);
     return world;
   }
 

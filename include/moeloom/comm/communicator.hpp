@@ -26,11 +26,6 @@ struct Traffic {
   std::int64_t calls = 0;
 };
 
-/// How rows and gradients travel in a group: by MPI's collectives (two ranks: a swap of messages), or by
-/// swaps of pieces between each two ranks; what is equal for the ranks of a node then crosses once. The
-/// results are the same to the bit.
-enum class ExchangeWay { kCollectives, kSwaps };
-
 class Communicator {
  public:
   /// MPI_COMM_WORLD, not owned; a Session must be alive.
@@ -75,22 +70,19 @@ class Communicator {
   void broadcast(std::span<std::byte> bytes, int root) const;
   void broadcast(std::span<float> values, int root) const;
 
-  /// By swaps where the ranks are of several nodes between which Open MPI has TCP alone: there, a long
-  /// message of a collective waits for an answer that stands in line behind what the other side sends. Known
-  /// after a split; collective where it is first asked of the world, by an exchange or here.
-  ExchangeWay exchange_way() const;
-  /// On which nodes its ranks are, by either way; null: they are two, or of one node, or exchange_way() was
-  /// not asked yet.
+  /// Asks which ranks share a node, once; a split group knows from the start. Collective.
+  void learn_nodes() const;
+  /// On which nodes its ranks are; null: all on one, or nobody asked yet. What is equal for the ranks of a
+  /// node then crosses once, and messages within it travel whole (comm/messages.hpp).
   const NodeMap* nodes() const;
-  /// From now on by this way. For tests and measurements; `pretended_nodes` as in find_nodes(), for groups
-  /// that are split from this one too. Collective.
-  void exchange_by(ExchangeWay way, Index pretended_nodes = 0);
+  /// From now on as if its ranks were on so many nodes, neighbours on one, and so do groups that are split
+  /// from it. For tests on one machine. Collective.
+  void pretend_nodes(Index nodes);
 
   /// sent [size, n] -> received [size, n], block i to and from rank i. The same n on every rank.
   void all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
   /// Rows to their ranks: rows [sum(sent_per_rank), C] in rank order -> received [sum(received_per_rank), C].
-  /// Counts are in rows, so 2^31 bytes are no limit. Both views contiguous, the same C on every rank. Goes
-  /// the group's exchange_way().
+  /// 2^31 bytes are no limit. Both views contiguous, the same C on every rank.
   void all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank, MatrixView received,
                        std::span<const Index> received_per_rank) const;
 
@@ -101,7 +93,6 @@ class Communicator {
 
  private:
   friend class Messages;
-  friend class PieceSwaps;
   friend class PendingSum;
   /// Takes over the handle and asks MPI for rank and size.
   explicit Communicator(std::unique_ptr<CommunicatorHandle> handle);
@@ -128,8 +119,6 @@ class Communicator {
   void count_call(Index message_bytes) const;
   /// Of two ranks the other; of more none in particular.
   Index only_other() const { return size_ == 2 ? 1 - rank_ : -1; }
-  void go_by(ExchangeWay way, NodeMap map) const;
-  /// Goes as a group of such nodes does whose links are TCP.
   void pretend_on(std::int64_t my_node);
   Communicator with_board_of(const Communicator& whole) &&;
 

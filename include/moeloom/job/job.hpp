@@ -69,7 +69,7 @@ struct Layout {
   Index ep_per_node = 0;  // ranks of an ep row on each of its nodes; 0: as ranks lie in order
   Index processors_per_node = 1;
   Index threads = 1;          // of a rank
-  bool tcp = false;           // what leaves a node goes by TCP alone (comm/exchange_way.hpp)
+  bool tcp = false;           // what leaves a node goes by TCP alone (comm/transport.hpp)
   Index pretended_nodes = 0;  // find_nodes()'s
 
   /// Ranks of an ep row on each of its nodes: neighbours where ep varies fastest, else one in dp of a node's.

@@ -22,8 +22,7 @@ int train_command(int argc, char** argv, Watcher& watcher) {
   const bool live = world.rank() == 0 && progress_is_live(run.progress, level, stderr_is_watched());
   Log log({.rank = world.rank(), .level = level, .live_line = live});
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
-  if (const Index nodes = request.flags.pretended_nodes; nodes > 0)
-    world.exchange_by(ExchangeWay::kSwaps, nodes);
+  if (const Index nodes = request.flags.pretended_nodes; nodes > 0) world.pretend_nodes(nodes);
   Mesh mesh(std::move(world), shape);
   set_threads(threads_for(request.options.kernels.threads, request.flags.threads, mesh.node()));
   return TrainRun(request, std::move(inputs), std::move(mesh), log, live, watcher).run();

@@ -45,12 +45,11 @@ AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts, In
                                    WireDType wire)
     : ep_(&ep),
       num_experts_(num_experts),
-      chunks_(std::max<Index>(chunks, 1)),
-      whole_(chunks == 0),
+      chunks_(chunks),
       nodes_(std::move(nodes)),
       wire_(ep.size() == 1 ? WireDType::kFp32 : wire),  // nothing travels
       messages_(std::make_unique<Messages>(ep)) {
-  require(chunks >= 0, "rows travel in a number of chunks");
+  require(chunks >= 1, "rows travel in one chunk at least");
 }
 
 void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
@@ -92,13 +91,11 @@ void AlltoallDispatch::begin(const RoundTrip& trip) {
   const bool numbers = trip.scalars_out.has_value(), numbers_back = trip.scalars_back.has_value();
   leaving_.reshape_uninitialised(plan.places(), width, numbers);
   arriving_.reshape_uninitialised(plan.rows(), width, numbers || numbers_back);
-  if (whole_) {
-    pack(trip, {0, plan.places()});
-    exchange(leaving_, plan.sent_per_rank, arriving_, plan.received_per_rank, numbers);
-    return;
+  receive_rows(trip);
+  if (chunks_ > 1) {
+    returning_.reshape_uninitialised(plan.places(), width, numbers_back);
+    if (!trip.one_way) receive_results(trip);
   }
-  returning_.reshape_uninitialised(plan.places(), width, numbers_back);
-  receive_all(trip);
   for (Index chunk = 0; chunk < chunks_; ++chunk)
     for_each_peer([&](Index peer) {
       const Stretch places = chunks.leaving_for(peer, chunk);
@@ -106,15 +103,6 @@ void AlltoallDispatch::begin(const RoundTrip& trip) {
       send(peer, leaving_, places, numbers);
     });
   pack(trip, chunks.leaving_for(ep_->rank()));
-}
-
-/// All at once, where nothing is computed meanwhile.
-void AlltoallDispatch::exchange(const Travelling& from, std::span<const Index> sent_per_rank, Travelling& to,
-                                std::span<const Index> received_per_rank, bool numbers) {
-  ep_->all_to_all_rows(from.rows, sent_per_rank, to.rows, received_per_rank);
-  if (numbers) ep_->all_to_all_rows(from.numbers, sent_per_rank, to.numbers, received_per_rank);
-  const Index width = from.rows.cols() + (numbers ? 1 : 0);
-  network_bytes_ += sum_off_node(nodes_, ep_->rank(), sent_per_rank) * width * Index{sizeof(float)};
 }
 
 void AlltoallDispatch::Travelling::reshape_uninitialised(Index count, Index width, bool with_numbers) {
@@ -140,22 +128,24 @@ void AlltoallDispatch::for_each_peer(Visit visit) const {
 
 /// Between two ranks messages keep their order, so that both sides go by chunk, and what goes out comes
 /// before what returns.
-void AlltoallDispatch::receive_all(const RoundTrip& trip) {
-  const ChunkPlan& chunks = trip.plan.chunks;
-  const auto receive = [&](Index peer, Travelling& into, Stretch places, bool numbers) {
-    messages_->receive(static_cast<int>(peer), as_message(into.rows, places));
-    if (numbers) messages_->receive(static_cast<int>(peer), as_message(into.numbers, places));
-  };
-  letters_ = (ep_->size() - 1) * (trip.scalars_out ? 2 : 1);
+void AlltoallDispatch::receive_rows(const RoundTrip& trip) {
+  const bool numbers = trip.scalars_out.has_value();
+  letters_ = (ep_->size() - 1) * (numbers ? 2 : 1);
+  for (Index chunk = 0; chunk < chunks_; ++chunk)
+    for_each_peer(
+        [&](Index peer) { receive(peer, arriving_, trip.plan.chunks.arriving_from(peer, chunk), numbers); });
+}
+
+void AlltoallDispatch::receive_results(const RoundTrip& trip) {
   for (Index chunk = 0; chunk < chunks_; ++chunk)
     for_each_peer([&](Index peer) {
-      receive(peer, arriving_, chunks.arriving_from(peer, chunk), trip.scalars_out.has_value());
+      receive(peer, home(), trip.plan.chunks.leaving_for(peer, chunk), trip.scalars_back.has_value());
     });
-  if (trip.one_way) return;
-  for (Index chunk = 0; chunk < chunks_; ++chunk)
-    for_each_peer([&](Index peer) {
-      receive(peer, returning_, chunks.leaving_for(peer, chunk), trip.scalars_back.has_value());
-    });
+}
+
+void AlltoallDispatch::receive(Index from, Travelling& into, Stretch places, bool numbers) {
+  messages_->receive(static_cast<int>(from), as_message(into.rows, places));
+  if (numbers) messages_->receive(static_cast<int>(from), as_message(into.numbers, places));
 }
 
 void AlltoallDispatch::pack(const RoundTrip& trip, Stretch places) {
@@ -175,21 +165,21 @@ void AlltoallDispatch::send(Index to, Travelling& from, Stretch places, bool num
   };
   leaves(from.rows);
   if (numbers) leaves(from.numbers);
-  messages_->progress();  // while the next one is packed, this one may leave
+  if (chunks_ > 1) messages_->progress();  // while the next one is packed, this one may leave
 }
 
 bool AlltoallDispatch::arrived(Index chunk) {
-  return whole_ || messages_->arrived(chunk * letters_, letters_);
+  return messages_->arrived(chunk * letters_, letters_);
 }
 
 void AlltoallDispatch::await(const RoundTrip& trip, Index chunk) {
   const DispatchPlan& plan = trip.plan;
   if (plan.ranks == 1) return;
-  if (!whole_) messages_->wait_for(chunk * letters_, letters_);
+  messages_->wait_for(chunk * letters_, letters_);
   const Stayed stayed(plan.chunks, ep_->rank());
   for_each_place(plan.chunks.rows_of(chunk), [&](Index row) {
     const Index arrival = plan.landing_order[at(row)];
-    const bool stays = !whole_ && stayed.holds(arrival);
+    const bool stays = stayed.holds(arrival);
     const Travelling& from = stays ? leaving_ : arriving_;
     const Index place = stays ? stayed.left_at(arrival) : arrival;
     from_wire(from.rows.row(place), trip.rows.cols(), wire_, trip.rows.view().row(row));
@@ -201,16 +191,20 @@ void AlltoallDispatch::send_back(const RoundTrip& trip, Index chunk) {
   const DispatchPlan& plan = trip.plan;
   if (plan.ranks == 1) return;
   const bool numbers = trip.scalars_back.has_value();
+  if (chunks_ == 1) {
+    messages_->finish();  // rows go home to where they left
+    home().reshape_uninitialised(plan.places(), arriving_.rows.cols(), numbers);
+    receive_results(trip);
+  }
   const Stayed stayed(plan.chunks, ep_->rank());
   for_each_place(plan.chunks.rows_of(chunk), [&](Index row) {
     const Index arrival = plan.landing_order[at(row)];
-    const bool stays = !whole_ && stayed.holds(arrival);
-    Travelling& to = stays ? returning_ : arriving_;
+    const bool stays = stayed.holds(arrival);
+    Travelling& to = stays ? home() : arriving_;
     const Index place = stays ? stayed.left_at(arrival) : arrival;
     to_wire(trip.results.view().row(row), trip.results.cols(), wire_, to.rows.row(place));
     if (numbers) *to.numbers.row(place) = trip.scalars_back->rows[at(row)];
   });
-  if (whole_) return;
   for_each_peer([&](Index peer) { send(peer, arriving_, plan.chunks.arriving_from(peer, chunk), numbers); });
 }
 
@@ -218,11 +212,6 @@ void AlltoallDispatch::finish(const RoundTrip& trip) {
   messages_->finish();
   if (trip.one_way) return;
   const DispatchPlan& plan = trip.plan;
-  if (whole_ && plan.ranks > 1) {
-    const bool numbers = trip.scalars_back.has_value();
-    home().reshape_uninitialised(plan.places(), arriving_.rows.cols(), numbers);
-    exchange(arriving_, plan.received_per_rank, home(), plan.sent_per_rank, numbers);
-  }
   sum_slots(plan, returned(trip), trip.sums, trip.mode);
   if (!trip.scalars_back) return;
   const auto& [rows, slots] = *trip.scalars_back;

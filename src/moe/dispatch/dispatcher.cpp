@@ -77,9 +77,9 @@ Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const Dispatch
 Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
                                      const DispatcherSettings& settings) {
   const auto& [kind, memory, nodes, wire, chunks, rebalance] = settings;
-  if (kind == DispatcherKind::kAlltoall) return AlltoallDispatch(ep, num_experts, chunks, nodes, wire.dtype);
-  return HierarchicalDispatch(ep, num_experts, std::max<Index>(chunks, 1),
-                              {nodes, memory, wire.combine, wire.dtype});
+  const Index parts = std::max<Index>(chunks, 1);
+  if (kind == DispatcherKind::kAlltoall) return AlltoallDispatch(ep, num_experts, parts, nodes, wire.dtype);
+  return HierarchicalDispatch(ep, num_experts, parts, {nodes, memory, wire.combine, wire.dtype});
 }
 
 double Dispatcher::bytes_of(const TripShape& trip) {

@@ -17,8 +17,7 @@ ExchangeCase exchange_case(const ModelConfig& config, const Job& job) {
           .ep = job.layout.mesh.ep,
           .ep_on_node = job.layout.ep_on_node(),
           .combine = job.exchange.combine,
-          .wire = job.exchange.wire,
-          .tcp = job.layout.tcp};
+          .wire = job.exchange.wire};
 }
 
 }  // namespace moeloom

@@ -1,7 +1,6 @@
 #include "moeloom/plan/cost/exchange_cost.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/exchange_way.hpp"
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
 #include "moeloom/moe/dispatch/wire.hpp"
 
@@ -28,6 +27,10 @@ double wire_share(const ExchangeCase& e) {
                        : static_cast<double>(wire_cols(e.hidden, e.wire)) / static_cast<double>(e.hidden);
 }
 
+Index nodes_of(const ExchangeCase& e) {
+  return e.ep / e.ep_on_node;
+}
+
 /// Sent from rank to rank: `bytes` in equal parts to every rank of the row, this one among them.
 ExchangeVolume sent_to_all(const ExchangeCase& e, double bytes) {
   bytes *= wire_share(e);
@@ -36,27 +39,17 @@ ExchangeVolume sent_to_all(const ExchangeCase& e, double bytes) {
   return {.node_bytes = bytes * (near - 1) / ranks,
           .network_bytes = bytes * (ranks - near) / ranks,
           .node_messages = near - 1,
-          .network_messages = ranks - near};
-}
-
-bool swaps_pieces(const ExchangeCase& e) {
-  return e.tcp && e.ep > 2 && e.ep > e.ep_on_node;
+          .network_messages = nodes_of(e) > 1 ? 1.0 : 0.0};
 }
 
 ExchangeVolume alltoall_volume(const ExchangeCase& e) {
   ExchangeVolume volume = sent_to_all(e, slots_bytes(e));
-  volume.network_messages = swaps_pieces(e) ? std::min(volume.network_messages, 1.0)
-                                            : messages_in_turn(e.ep, volume.network_messages);
   volume.copied_bytes = 4 * slots_bytes(e);
   return volume;
 }
 
 ExchangeVolume shared_volume(const ExchangeCase& e) {
   return {.copied_bytes = token_bytes(e) + slots_bytes(e), .meetings = 2};
-}
-
-Index nodes_of(const ExchangeCase& e) {
-  return e.ep / e.ep_on_node;
 }
 
 /// Of `groups` equal ones, those that are not a token's own.

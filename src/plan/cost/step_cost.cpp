@@ -154,12 +154,11 @@ void add_update(const Trained& trained, const Trained& embedding, const Job& job
   const Index near_world = std::min(job.layout.ranks_per_node, mesh.world());
   const Index near_dp = std::max<Index>(near_world / near_ep, 1);
   const auto over = [&](const Trained& some, bool sums) {
-    const bool travels = sums ? job.exchange.overlap_reduce : job.exchange.overlap_gather;
     double seconds = 0;
     for (GroupExchange part : {GroupExchange{some.dense, mesh.world(), near_world, sums},
                                GroupExchange{some.experts, mesh.dp, near_dp, sums}}) {
       const bool halves = sums && part.group == mesh.dp && job.keeping.gradients != Storage::kFp32;
-      part.crosses_once = !halves && (travels || job.layout.tcp) && may_cross_once(part);
+      part.crosses_once = !halves && may_cross_once(part);
       seconds += reduction_seconds(part, job, links);
     }
     return seconds;
@@ -244,12 +243,11 @@ double reduction_seconds(const GroupExchange& r, const Job& job, const ExchangeR
   const double buckets = std::ceil(r.elements / real(ShardedOptimizer::kBucketElements));
   const double to_each = kFloatBytes * r.elements / real(r.group);
   const double mates = real(r.on_node - 1), elsewhere = real(r.group - r.on_node);
-  ExchangeVolume volume{
-      .node_bytes = to_each * mates,
-      .network_bytes = to_each * elsewhere,
-      .node_messages = buckets * mates,
-      .network_messages = buckets * (r.sums || job.layout.tcp ? std::min(elsewhere, 1.0) : elsewhere),
-      .copied_bytes = r.sums ? 2 * kFloatBytes * r.elements : 0};
+  ExchangeVolume volume{.node_bytes = to_each * mates,
+                        .network_bytes = to_each * elsewhere,
+                        .node_messages = buckets * mates,
+                        .network_messages = buckets * std::min(elsewhere, 1.0),
+                        .copied_bytes = r.sums ? 2 * kFloatBytes * r.elements : 0};
   if (r.crosses_once) {
     const double nodes = real(r.group / r.on_node);
     volume.node_bytes *= nodes;

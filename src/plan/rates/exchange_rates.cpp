@@ -1,8 +1,8 @@
 #include "rates/exchange_rates.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/exchange_way.hpp"
 #include "moeloom/comm/node_memory.hpp"
+#include "moeloom/comm/transport.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -88,7 +88,7 @@ void measure_exchange(const Communicator& world, MachineRates& rates) {
   find_slowest_link(world, rates);
   const Communicator node = world.split_by_node();
   // One place of every node meets the same place of the others, so that all ranks share the network.
-  Communicator across = world.split(node.rank(), world.rank());
+  const Communicator across = world.split(node.rank(), world.rank());
   const std::vector<std::int64_t> shape = {node.size(), across.size()};
   const std::vector<std::int64_t> all = world.all_gather(std::span(shape));
   bool even = true;
@@ -102,9 +102,7 @@ void measure_exchange(const Communicator& world, MachineRates& rates) {
   }
   rates.network_tcp = tcp_between_nodes(world);
   if (across.size() > 1) {
-    const bool swaps = rates.network_tcp && world.size() > 2;
-    if (swaps) across.exchange_by(ExchangeWay::kSwaps);  // two hosts of several ranks: as all of them do
-    const Line line = exchange_line(across, swaps ? 1 : messages_in_turn(across.size(), others_in(across)));
+    const Line line = exchange_line(across, 1);  // all messages are under way together
     rates.network_message_seconds = line.message_seconds;
     rates.network_bytes_per_second = line.bandwidth * static_cast<double>(node.size());
   }

@@ -192,7 +192,7 @@ TEST(AlltoallDispatch, WeightGradientsFillTheWaitForRows) {
 
 TEST(AlltoallDispatch, Bf16RoundsRowsThatStayLikeThoseThatTravel) {
   const Communicator ep = Communicator::world();
-  AlltoallDispatch dispatch(ep, 8, 0, {}, WireDType::kBf16);
+  AlltoallDispatch dispatch(ep, 8, 1, {}, WireDType::kBf16);
   const Index tokens = 3 + 2 * ep.rank();
   DispatchPlan plan;
   dispatch.plan(testing::random_choices(tokens, 3, 8, static_cast<std::uint64_t>(ep.rank())), 3, plan);

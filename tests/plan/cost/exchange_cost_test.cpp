@@ -1,6 +1,5 @@
 #include "moeloom/plan/cost/exchange_cost.hpp"
 
-#include "moeloom/comm/exchange_way.hpp"
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 
 #include <array>
@@ -46,19 +45,6 @@ TEST(ExchangeCost, AlltoallSendsEverySlotThatIsNotAtHomeAndPassesOverThemTwice) 
     EXPECT_EQ(far.node_messages, 1);
     EXPECT_EQ(far.network_messages, 1) << "two under way together";
   }
-}
-
-TEST(ExchangeCost, MessagesWaitWhereAlltoallvGoesFromRankToRank) {
-  for (const Index ranks : {4, 16, 63, 128, 255, 1024, 4096})
-    EXPECT_EQ(messages_in_turn(ranks, static_cast<double>(ranks - 1)), 1) << ranks;
-  for (const Index ranks : {2, 3, 64, 127, 256, 1023})
-    EXPECT_EQ(messages_in_turn(ranks, static_cast<double>(ranks - 1)), ranks - 1) << ranks;
-  EXPECT_EQ(messages_in_turn(16, 0), 0) << "one node";
-  ExchangeCase wide = four_ranks(1);
-  wide.ep = wide.num_experts = 64;
-  EXPECT_EQ(dispatch_volume(DispatcherKind::kAlltoall, wide).network_messages, 63);
-  wide.tcp = true;
-  EXPECT_EQ(dispatch_volume(DispatcherKind::kAlltoall, wide).network_messages, 1) << "pieces are swapped";
 }
 
 TEST(ExchangeCost, SharedSendsNothingAndNeedsOneNode) {

@@ -127,11 +127,8 @@ TEST(StepCost, AReductionMovesAllButARanksOwnShare) {
   };
   EXPECT_EQ(reduction_seconds({1000, 1, 1, true}, job, rates), 0);
   // 4 ranks, 2 a node, 1000 bytes to each: 1 in the node, 2 over the network that 2 ranks share.
-  EXPECT_DOUBLE_EQ(of(false), 1 + 10 + 2 * 10 + 2 * 2000 / 50.0);
-  EXPECT_DOUBLE_EQ(of(true) - of(false), 8000 / 200.0 - 10)
-      << "what is summed is sent to both at once, what is gathered goes round";
-  job.layout.tcp = true;
-  EXPECT_DOUBLE_EQ(of(false), 1 + 10 + 10 + 2 * 2000 / 50.0) << "swaps are all under way at once";
+  EXPECT_DOUBLE_EQ(of(false), 1 + 10 + 10 + 2 * 2000 / 50.0) << "messages are all under way at once";
+  EXPECT_DOUBLE_EQ(of(true) - of(false), 8000 / 200.0);
   // 1000 bytes to one rank of the other node; 2 x 1000 to the mate.
   EXPECT_DOUBLE_EQ(of(false, true), 1 + 2000 / 100.0 + 10 + 2 * 1000 / 50.0);
   EXPECT_DOUBLE_EQ(of(true, true), 2 + 2000 / 100.0 + 10 + 2 * 1000 / 50.0 + 1.5 * 8000 / 200)
@@ -158,12 +155,11 @@ TEST(StepCost, ReductionsOfAStepCrossOnceAtTheEndAndLengthenProductsBesideThem) 
   const auto of = [](const PhaseSeconds& all, Phase phase) { return all[static_cast<std::size_t>(phase)]; };
   Job job = case_of(4, 1);
   job.layout.ranks_per_node = 2;
-  const double apart = of(seconds(job), Phase::kOptimizer);
-  job.layout.tcp = true;
   const Trained trained = trained_elements(specs);
-  const double spared =
-      2 * 4 * (trained.dense + trained.experts) / 4 / 1e6;  // one of two crossings of a link
-  EXPECT_NEAR(apart - of(seconds(job), Phase::kOptimizer), spared, 0.05 * spared) << "copies beside";
+  const double once =
+      2 * 4 * (trained.dense + trained.experts) / 4 / 1e6;  // not twice, over a link of two ranks
+  EXPECT_NEAR(of(seconds(job), Phase::kOptimizer), once, 0.2 * once) << "copies and the update beside";
+  job.layout.tcp = true;
   job.layout.ranks_per_node = 1;
   const PhaseSeconds end = seconds(job);
   job.exchange.overlap_reduce = job.exchange.overlap_gather = true;

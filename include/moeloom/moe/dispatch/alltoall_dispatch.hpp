@@ -8,11 +8,10 @@
 //   finish      everything is back, and is summed
 //
 // A message is a chunk's rows for one rank; the numbers beside them, where there are some, are another. Rows
-// go home from where they arrived. MPI moves messages inside its calls alone, so who computes must ask for
-// it. Where nothing is to be computed meanwhile, all ranks exchange all rows at once, in begin and in finish
-// (Communicator::all_to_all_rows()).
-// It runs wherever MPI does; with one rank nothing travels, and dispatch is a gather. With bf16 on the wire
-// rows that stay on their rank are rounded with the others, so that it does not matter which they are.
+// go home from where they arrived, and where they are one chunk, to where they left. MPI moves messages
+// inside its calls alone, so who computes must ask for it. It runs wherever MPI does; with one rank nothing
+// travels, and dispatch is a gather. With bf16 on the wire rows that stay on their rank are rounded with the
+// others, so that it does not matter which they are.
 #pragma once
 
 #include "moeloom/base/interlude.hpp"
@@ -25,8 +24,8 @@ namespace moeloom {
 /// The functions of Dispatcher, whose header says what they do.
 class AlltoallDispatch {
  public:
-  /// chunks: 0, rows travel whole, or more; the same on all ranks. nodes: of the ranks of ep, to count what
-  /// crosses; without any, all are on one.
+  /// chunks: at least 1, the same on all ranks. nodes: of the ranks of ep, to count what crosses; without
+  /// any, all are on one.
   AlltoallDispatch(const Communicator& ep, Index num_experts, Index chunks, NodeMap nodes = {},
                    WireDType wire = WireDType::kFp32);
 
@@ -47,7 +46,7 @@ class AlltoallDispatch {
   std::int64_t network_bytes() const { return network_bytes_; }
   static double bytes_of(const TripShape& trip) {
     const double leaving = rows_bytes(trip.slots(), {trip.cols});
-    return (trip.chunks > 0 ? 2 : 1) * leaving + rows_bytes(trip.rows.at_once, {trip.cols});
+    return (trip.chunks > 1 ? 2 : 1) * leaving + rows_bytes(trip.rows.at_once, {trip.cols});
   }
 
  private:
@@ -58,13 +57,13 @@ class AlltoallDispatch {
   };
   void cut(DispatchPlan& plan) const;
   void gather(const RoundTrip& trip) const;
-  void receive_all(const RoundTrip& trip);
+  void receive_rows(const RoundTrip& trip);
+  void receive_results(const RoundTrip& trip);
+  void receive(Index from, Travelling& into, Stretch places, bool numbers);
   void pack(const RoundTrip& trip, Stretch places);
   void send(Index to, Travelling& from, Stretch places, bool numbers);
-  void exchange(const Travelling& from, std::span<const Index> sent_per_rank, Travelling& to,
-                std::span<const Index> received_per_rank, bool numbers);
-  /// What comes home; of rows that travel whole, where they left.
-  Travelling& home() { return whole_ ? leaving_ : returning_; }
+  /// What comes home.
+  Travelling& home() { return chunks_ == 1 ? leaving_ : returning_; }
   /// [P, D] by place of leaving.
   ConstMatrixView returned(const RoundTrip& trip);
   template <typename Visit>
@@ -73,7 +72,6 @@ class AlltoallDispatch {
   const Communicator* ep_;
   Index num_experts_;
   Index chunks_;
-  bool whole_;
   NodeMap nodes_;
   WireDType wire_;
   // Out in the order in which they leave, as they arrive and again to go home, and home.

@@ -20,7 +20,6 @@ struct ExchangeCase {
   Index ep_on_node = 1;  // ranks of the ep row on each of its nodes; divides ep
   CombineMode combine = CombineMode::kExact;
   WireDType wire = WireDType::kFp32;  // of rows that MPI carries
-  bool tcp = false;                   // between nodes; groups of more than two ranks then swap pieces
 };
 
 /// Of one rank in one direction.
@@ -48,12 +47,13 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 /// With T tokens of B = 4 D bytes (2 D rounded up to whole floats where the wire is bf16 and MPI carries
 /// them), K experts a token, R = ep, n = ep_on_node, N = R / n nodes, and X rows out and Y rows back of a
 /// token as above:
-///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node; R-n messages between nodes,
-///                 messages_in_turn() of them; packing and regrouping or summing read and write K T B twice
+///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node, in one message to each
+///   rank;
+///                 packing and regrouping or summing read and write K T B twice
 ///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
 ///   hierarchical  X T B out, Y T B back over the network in N-1 messages at once, written to leave and read
 ///                 on arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
-/// By swaps all messages between nodes are under way together.
+/// All messages between nodes are under way together, and so count as one.
 ExchangeVolume dispatch_volume(DispatcherKind kind, const ExchangeCase& exchange);
 ExchangeVolume combine_volume(DispatcherKind kind, const ExchangeCase& exchange);
 

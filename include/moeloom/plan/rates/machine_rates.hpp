@@ -56,7 +56,7 @@ struct MachineRates {
   double link_median_bytes_per_second = 0;
   double link_slowest_bytes_per_second = 0;
   std::string slowest_host = {};
-  bool network_tcp = false;  // it is TCP alone, over which groups swap pieces
+  bool network_tcp = false;  // it is TCP alone, which takes processors' time
 
   bool measured_node() const { return node_bytes_per_second > 0; }
   bool measured_network() const { return network_bytes_per_second > 0; }

@@ -19,12 +19,9 @@
 namespace moeloom {
 namespace {
 
-/// The library's name, and how groups travel where it is not by its own collectives.
-std::string mpi_fact(const Mesh& mesh) {
+std::string mpi_name() {
   std::string text = mpi_library_version();
   text.resize(std::min(text.size(), text.find(',')));
-  if (mesh.world().exchange_way() == ExchangeWay::kSwaps)
-    text += "; groups of more than two ranks on several nodes swap pieces, because TCP joins the nodes";
   return text;
 }
 
@@ -235,7 +232,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
                    " thread(s) a rank"},
       {"batch", number(options.batch.sequences) + " sequences of " + number(options.batch.length)},
       {"seed", number(static_cast<Index>(options.run.seed))},
-      {"MPI", mpi_fact(mesh)}};
+      {"MPI", mpi_name()}};
   const auto data = facts_of(inputs.data, options.data, inputs.unit());
   facts.insert(facts.begin() + 3, data.begin(), data.end());
   if (c.adapter)

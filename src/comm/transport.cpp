@@ -1,5 +1,4 @@
-// Which way the exchanges of a group go. Asked of MPI, not measured, so that two runs go the same way.
-#include "moeloom/comm/exchange_way.hpp"
+#include "moeloom/comm/transport.hpp"
 
 #include <algorithm>
 #include <array>
@@ -67,58 +66,10 @@ bool sends_by_tcp() {
 
 }  // namespace
 
-ExchangeWay Communicator::exchange_way() const {
-  if (size_ == 1) return ExchangeWay::kCollectives;
-  if (!handle_->way) {
-    const Traffic before = traffic_;
-    handle_->on_one_node = split_by_node().size() == size_;
-    if (handle_->on_one_node || size_ == 2) return handle_->way.emplace(ExchangeWay::kCollectives);
-    const bool swaps = tcp_between_nodes(*this);
-    traffic_ = before;  // none of this is an exchange
-    go_by(swaps ? ExchangeWay::kSwaps : ExchangeWay::kCollectives, find_nodes(*this));
-  }
-  return *handle_->way;
-}
-
-const NodeMap* Communicator::nodes() const {
-  return handle_ && handle_->nodes ? &*handle_->nodes : nullptr;
-}
-
 bool tcp_between_nodes(const Communicator& ranks) {
   if (ranks.size() == 1) return false;
   const bool here = ranks.split_by_node().size() < ranks.size() && sends_by_tcp();
   return ranks.all_max(here ? 0 : 1) == 0;
-}
-
-void Communicator::exchange_by(ExchangeWay way, Index pretended_nodes) {
-  if (!handle_) return;
-  const Traffic before = traffic_;
-  go_by(way, find_nodes(*this, pretended_nodes));
-  traffic_ = before;  // none of this is an exchange
-  handle_->pretends = pretended_nodes > 0;
-}
-
-void Communicator::pretend_on(std::int64_t my_node) {
-  if (size_ == 1) return;
-  NodeMap map = node_map_of(all_gather(std::span(&my_node, 1)));
-  traffic_ = {};
-  if (size_ == 2 || map.nodes() == 1) {
-    handle_->way = ExchangeWay::kCollectives;
-  } else {
-    go_by(ExchangeWay::kSwaps, std::move(map));
-    handle_->pretends = true;
-  }
-}
-
-void Communicator::go_by(ExchangeWay way, NodeMap map) const {
-  handle_->way = way;
-  handle_->on_one_node = false;
-  handle_->nodes = std::move(map);
-}
-
-double messages_in_turn(Index ranks, double messages) {
-  const bool at_once = (ranks >= 4 && ranks < 64) || (ranks >= 128 && ranks < 256) || ranks >= 1024;
-  return at_once ? std::min(messages, 1.0) : messages;
 }
 
 }  // namespace moeloom

@@ -1,5 +1,7 @@
-// One sparse block, forward and backward, its experts spread over every rank.
+// One sparse block, forward and backward, in a program that runs MPI itself: its experts are spread over the
+// ranks of a communicator that the program owns.
 //   mpirun -n 2 build/examples/moe_layer
+#include "moeloom/comm/adopt.hpp"
 #include "moeloom/moeloom.hpp"
 
 #include <iostream>
@@ -14,9 +16,8 @@ Matrix normal(Index rows, Index cols, const char* name, std::uint64_t first = 0)
   return m;
 }
 
-int main(int argc, char** argv) try {
-  Session session(argc, argv);
-  const Communicator ep = Communicator::world();
+void train_block(MPI_Comm mine) {
+  const Communicator ep = adopt(mine);
   const Index T = 64, D = 32, F = 48, E = 4 * ep.size(), K = 2, e = 4;
 
   // Masters of the resident experts and room for gradients; expert ids are global, so any ep makes the same
@@ -51,6 +52,13 @@ int main(int argc, char** argv) try {
   if (ep.rank() == 0)
     std::cout << "ep=" << ep.size() << " experts=" << E << " rows_here=" << layer.activations().plan.rows()
               << " loss=" << loss << " aux_loss=" << aux_loss(statistics) << '\n';
+}
+
+int main(int argc, char** argv) try {
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  train_block(MPI_COMM_WORLD);
+  MPI_Finalize();
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';
   abort_all_ranks(1);

@@ -162,6 +162,10 @@
 #include "moeloom/plan/rates/machine_rates.hpp"
 #include "moeloom/plan/rates/rate_cache.hpp"
 
+// A whole run: files in, a tuned model out.
+#include "moeloom/run/stop_signals.hpp"
+#include "moeloom/run/training.hpp"
+
 // Figures in, one page out.
 #include "moeloom/report/html.hpp"
 #include "moeloom/report/report_page.hpp"

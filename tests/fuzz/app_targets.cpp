@@ -8,15 +8,16 @@
 
 #include <cmath>
 
-#include "app/cli/config_file.hpp"
 #include "app/cli/environment.hpp"
-#include "app/cli/network_text.hpp"
-#include "app/cli/option_values.hpp"
 #include "app/cli/options.hpp"
 #include "app/cli/rows/bench_ep_options.hpp"
-#include "app/run/record/metrics.hpp"
+#include "fields/train_fields.hpp"
 #include "fuzz/memory_file.hpp"
 #include "fuzz/target.hpp"
+#include "run/fields/config_file.hpp"
+#include "run/fields/network_text.hpp"
+#include "run/fields/option_values.hpp"
+#include "run/record/metrics.hpp"
 #include "support/files.hpp"
 
 namespace moeloom::fuzz {
@@ -210,7 +211,7 @@ void run_environment(std::string_view input) {
     return std::nullopt;
   };
   launcher_rank(lookup);
-  const EnvironmentFlags flags = read_environment(lookup);
+  const RunFlags flags = read_environment(lookup);
   expect(!flags.threads || *flags.threads >= 1, "less than one thread");
 }
 

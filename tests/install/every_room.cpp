@@ -11,6 +11,7 @@ int main() {
             << hex_text(checksum(std::as_bytes(std::span(text)))) << "\ncomm     "
             << Communicator::self().size() << "\nkernels  " << KernelRegistry::builtin().find("fused_moe").id
             << "\nmoe      " << name_of(DispatcherKind::kShared) << "\nmodel    " << known_families()
-            << "\ntrain    " << usual_peak(256) << "\nplan     " << crossings_out(8, 2, 2) << "\nreport   "
-            << html_escaped(text) << "\nmeasure  " << name_of(Workload::kBalanced) << '\n';
+            << "\nrun      " << Event().with("lr", 0.5).text() << "\ntrain    " << usual_peak(256)
+            << "\nplan     " << crossings_out(8, 2, 2) << "\nreport   " << html_escaped(text) << "\nmeasure  "
+            << name_of(Workload::kBalanced) << '\n';
 }

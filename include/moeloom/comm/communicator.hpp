@@ -30,6 +30,8 @@ class Communicator {
  public:
   /// MPI_COMM_WORLD, not owned; a Session must be alive.
   static Communicator world();
+  /// Of a handle that the library owns, for adopt() (comm/adopt.hpp).
+  static Communicator of(std::unique_ptr<CommunicatorHandle> handle);
   /// This process alone: every collective is a local copy and MPI need not be running.
   static Communicator self();
   Communicator(Communicator&&) noexcept;

@@ -7,14 +7,11 @@
 #include <cctype>
 #include <cstdlib>
 
-#include "cli/option_values.hpp"
-#include "cli/processors.hpp"
+#include "fields/option_values.hpp"
+#include "open/processors.hpp"
 
 namespace moeloom {
 namespace {
-
-constexpr std::array<std::string_view, 4> kTrue = {"1", "true", "on", "yes"};
-constexpr std::array<std::string_view, 4> kFalse = {"0", "false", "off", "no"};
 
 std::string lowered(std::string_view text) {
   std::string word = trimmed(std::string(text));
@@ -89,10 +86,10 @@ class Reader {
   const EnvironmentLookup& lookup_;
 };
 
-std::string given_as(const EnvironmentFlags& flags, std::string_view suffix) {
+std::string given_as(const RunFlags& flags, std::string_view suffix) {
   for (const std::string& text : flags.given)
     if (text.substr(0, text.find('=')).ends_with(suffix)) return text;
-  return "the environment's " + std::string(suffix.substr(1));
+  return {};
 }
 
 /// As the XDG base directory specification says: what is not absolute counts as unset.
@@ -113,16 +110,9 @@ std::optional<Index> first_number(const EnvironmentLookup& lookup, std::initiali
 
 }  // namespace
 
-std::optional<bool> boolean_from_text(std::string_view text) {
-  const std::string word = lowered(text);
-  if (std::ranges::find(kTrue, word) != kTrue.end()) return true;
-  if (std::ranges::find(kFalse, word) != kFalse.end()) return false;
-  return std::nullopt;
-}
-
-EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
+RunFlags read_environment(const EnvironmentLookup& lookup) {
   Reader reader(lookup);
-  EnvironmentFlags flags;
+  RunFlags flags;
   flags.patch = reader.boolean("MOELOOM_PATCH", "TWINKLE_NPU_PATCH");
   flags.fused_ops = reader.boolean("MOELOOM_FUSED_OPS", "TWINKLE_NPU_FUSED_OPS");
   const bool measures = lowered(lookup("MOELOOM_GMM_PATCH").value_or("")) == "measure";
@@ -142,8 +132,11 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
       reader.read("MOELOOM_FAULT", valid_faults(), faults_from_text).value_or(std::vector<Fault>());
   flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
   flags.given = reader.given;
+  std::erase_if(flags.given, [](const std::string& said) { return said.starts_with("MOELOOM_LOG="); });
   flags.threads = reader.read("OMP_NUM_THREADS", "1 to " + std::to_string(kMostThreads), threads_from_text);
   reader.violations.throw_if_any();
+  flags.why_patch = given_as(flags, "_PATCH");
+  flags.why_gmm = given_as(flags, "_GMM_PATCH");
   flags.cache_folder = cache_folder(lookup);
   return flags;
 }
@@ -153,7 +146,7 @@ std::optional<std::string> own_variable(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-EnvironmentFlags read_environment() {
+RunFlags read_environment() {
   return read_environment(own_variable);
 }
 
@@ -176,21 +169,6 @@ Index launcher_ranks() {
 Index launcher_node_rank() {
   return first_number(own_variable, {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
       .value_or(0);
-}
-
-AskedGmm choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule) {
-  if (!flags.patch) return {GmmRequest::kNever, given_as(flags, "_PATCH") + " switches every kernel off"};
-  if (flags.gmm) return {*flags.gmm, given_as(flags, "_GMM_PATCH")};
-  if (rule == GmmRule::kUpstream)
-    return {GmmRequest::kNever,
-            "neither MOELOOM_GMM_PATCH nor TWINKLE_NPU_GMM_PATCH is set, and unset means off upstream "
-            "(--gmm-rule upstream)"};
-  return {GmmRequest::kAuto, "no flag is set, so a rule decides from the sizes"};
-}
-
-AskedKernels choose_kernels(const EnvironmentFlags& flags, const std::string& asked) {
-  if (!flags.patch) return {"none", given_as(flags, "_PATCH") + " switches every kernel off"};
-  return {asked, "--kernels " + asked};
 }
 
 }  // namespace moeloom

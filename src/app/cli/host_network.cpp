@@ -18,7 +18,7 @@
 #include <set>
 #include <utility>
 
-#include "cli/option_values.hpp"
+#include "fields/option_values.hpp"
 
 namespace moeloom {
 namespace {

@@ -5,7 +5,8 @@
 // default.
 #pragma once
 
-#include "cli/log_level.hpp"
+#include "moeloom/run/events.hpp"
+
 #include "cli/options.hpp"
 
 namespace moeloom {

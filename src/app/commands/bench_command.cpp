@@ -13,13 +13,14 @@
 #include <ctime>
 #include <thread>
 
-#include "cli/processors.hpp"
+#include "cli/environment.hpp"
+#include "cli/program_log.hpp"
 #include "cli/rows/bench_ep_options.hpp"
 #include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
-#include "run/record/log.hpp"
-#include "run/start/model_source.hpp"
-#include "run/start/run_decision.hpp"
+#include "open/model_source.hpp"
+#include "open/processors.hpp"
+#include "open/run_decision.hpp"
 
 namespace moeloom {
 namespace {
@@ -27,7 +28,7 @@ namespace {
 struct BenchRequest {
   BenchEpOptions options;
   ModelConfig config;
-  EnvironmentFlags flags;
+  RunFlags flags;
 };
 
 /// Throws ConfigError with all that is wrong.
@@ -88,7 +89,7 @@ AskedExchange exchange_of(const EpPoint& point, const SweepSettings& sweep) {
 /// What a run decides that asks for the point.
 SetUpPoint as_a_run_decides(const BenchRequest& request) {
   return [&request](const EpPoint& point, const Mesh& mesh) -> PointSetup {
-    EnvironmentFlags flags = request.flags;
+    RunFlags flags = request.flags;
     flags.gmm = point.gmm;
     KernelOptions choice;
     choice.dtype = point.dtype;
@@ -127,7 +128,7 @@ Event event_of(const EpRow& row) {
 /// A sweep from its first missing point to its report.
 class Sweep {
  public:
-  Sweep(const BenchRequest& request, Log& log)
+  Sweep(const BenchRequest& request, ProgramLog& log)
       : options_(request.options),
         groups_(groups_of(options_.sweep, request.config.num_experts, Communicator::world().size())),
         world_(options_.sweep, request.config, as_a_run_decides(request), groups_),
@@ -209,7 +210,7 @@ class Sweep {
   const BenchEpOptions& options_;
   const std::vector<EpGroup> groups_;
   const SweepWorld world_;
-  Log& log_;
+  ProgramLog& log_;
   EpRow blank_;                     // of no point: settings and machine
   std::optional<PointsFile> file_;  // rank 0
 };
@@ -222,7 +223,7 @@ int bench_command(int argc, char** argv) {
   agree(world, [&] { request = read_request(argc, argv, world.size()); });
   require_same_on_all_ranks(fingerprint(request, world.size()), world);
   set_threads(threads_for(request.options.threads, request.flags.threads, world.split_by_node()));
-  Log log({.rank = world.rank(), .level = request.flags.log_level});
+  ProgramLog log({.rank = world.rank(), .level = request.flags.log_level});
   Sweep(request, log).run();
   return 0;
 }

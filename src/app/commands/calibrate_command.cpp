@@ -5,10 +5,11 @@
 
 #include <cstdio>
 
-#include "cli/processors.hpp"
+#include "cli/environment.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_words.hpp"
 #include "commands/rate_source.hpp"
+#include "open/processors.hpp"
 
 namespace moeloom {
 namespace {
@@ -66,7 +67,7 @@ void print_rates(const MachineRates& rates, const CalibrateOptions& options) {
 int calibrate_command(int argc, char** argv) {
   const Communicator world = Communicator::world();
   CalibrateOptions options;
-  EnvironmentFlags flags;
+  RunFlags flags;
   ModelConfig config;
   agree(world, [&] {
     options = parse_calibrate_options(argc, argv);

@@ -5,9 +5,10 @@
 #include <iostream>
 #include <unistd.h>
 
-#include "ask/loaded_model.hpp"
+#include "cli/options.hpp"
+#include "commands/ask_request.hpp"
 #include "commands/commands.hpp"
-#include "run/report/run_report.hpp"
+#include "report/run_report.hpp"
 #include "text/text_stream.hpp"
 
 namespace moeloom {
@@ -118,7 +119,7 @@ int chat_command(int argc, char** argv) {
   Communicator world = Communicator::world();
   const auto [options, asked, text] =
       agree_on_request<AskedChat>(argc, argv, world, parse_chat_options, check_chat);
-  LoadedModel model(asked, options.ask, std::move(world), true);
+  LoadedModel model = loaded_model(asked, options.ask, std::move(world), true);
   Chat chat(options, text, model);
   if (!options.message.empty()) {
     chat.turn(options.message);

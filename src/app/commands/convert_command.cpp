@@ -9,9 +9,10 @@
 #include <functional>
 
 #include "cli/options.hpp"
+#include "cli/program_log.hpp"
 #include "commands/commands.hpp"
-#include "run/report/run_report.hpp"
-#include "run/start/model_source.hpp"
+#include "open/model_source.hpp"
+#include "report/run_report.hpp"
 
 namespace moeloom {
 namespace {
@@ -29,9 +30,9 @@ std::optional<AdapterMerge> opened_merge(ModelConfig config, const ConvertOption
   if (adapter.empty()) return std::nullopt;
   config.adapter = read_adapter_settings(adapter, config, options.ignored_keys);
   for (const std::string& remark : config.adapter->remarks)
-    Log(LogSettings()).info(Event().with("adapter", remark));
+    ProgramLog(LogSettings()).info(Event().with("adapter", remark));
   if (const Index left_out = modules_left_out(config); left_out > 0)
-    Log(LogSettings()).warn(adapter_left_out(adapter, left_out));
+    ProgramLog(LogSettings()).warn(adapter_left_out(adapter, left_out));
   return AdapterMerge(adapter, config);
 }
 
@@ -106,7 +107,7 @@ int convert_command(int argc, char** argv) {
   if (options.seed && !options.upcycling)
     throw ConfigError({"--seed belongs to --experts N, or to a SOURCE with config.json only; remove it"});
   const CheckedFolder start = whole_checkpoint(options.source, Communicator::self());
-  Log log({});
+  ProgramLog log({});
   for (const Event& warning : start_warnings(start)) log.warn(warning);
   const fs::path& source = start.folder;
   const SafetensorsFolder tensors(source);

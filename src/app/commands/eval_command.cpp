@@ -10,11 +10,12 @@
 #include <numeric>
 #include <sstream>
 
-#include "ask/loaded_model.hpp"
 #include "ask/score.hpp"
-#include "cli/option_values.hpp"
+#include "cli/options.hpp"
+#include "commands/ask_request.hpp"
 #include "commands/commands.hpp"
-#include "run/start/run_data.hpp"
+#include "fields/option_values.hpp"
+#include "open/run_data.hpp"
 
 namespace moeloom {
 namespace {
@@ -208,7 +209,8 @@ RunData open_data(const AskedEval& request, const Communicator& world) {
   reading.kernels.threads = options.ask.threads;
   reading.model.ignored_keys = options.ask.ignored_keys;
   RunData data;
-  open_examples(reading, request.text.value_or(ModelText()), world, nullptr, data);
+  ProgramLog log({.rank = world.rank(), .level = request.model.flags.log_level});
+  open_examples(reading, request.model.flags, request.text.value_or(ModelText()), world, log.host(), data);
   agree(world, [&] {
     for (std::size_t i = 0; i < data.examples.size(); ++i) {
       const std::string name = options.sources[i].file.string();
@@ -242,8 +244,9 @@ void evaluate(const AskedEval& request, const RunData& data, LoadedModel& model)
   LinesFile logprobs(options.logprobs, ranks);
   if (model.speaks())
     std::printf("%-32s %10s %12s %12s %12s\n", "source", "tokens", "nats/token", "perplexity", "bits/byte");
-  Log log({.rank = ranks.rank(), .level = request.model.flags.log_level});
-  for (const Prepared& prepared : data.prepared) say(prepared, log);
+  ProgramLog log({.rank = ranks.rank(), .level = request.model.flags.log_level});
+  const RunHost host = log.host();
+  for (const Prepared& prepared : data.prepared) say(prepared, Log(host));
   if (model.speaks() && request.text && request.text->is_bytes() && request.model.config.vocab_size != 256)
     log.warn(Event().with("tokenizer", "none").with("reason", "bytes are read as ids 0 to 255"));
   Evaluation evaluation(options, request.text ? &*request.text : nullptr, model, request.length());
@@ -266,7 +269,7 @@ int eval_command(int argc, char** argv) {
   Communicator world = Communicator::world();
   const AskedEval request = agree_on_request<AskedEval>(argc, argv, world, parse_eval_options, check_eval);
   const RunData data = open_data(request, world);
-  LoadedModel model(request.model, request.options.ask, std::move(world), false);
+  LoadedModel model = loaded_model(request.model, request.options.ask, std::move(world), false);
   evaluate(request, data, model);
   return 0;
 }

@@ -10,11 +10,13 @@
 #include <sstream>
 #include <utility>
 
-#include "ask/loaded_model.hpp"
-#include "cli/option_values.hpp"
+#include "cli/options.hpp"
+#include "commands/ask_request.hpp"
 #include "commands/commands.hpp"
-#include "run/report/run_report.hpp"
-#include "run/start/run_setup.hpp"
+#include "fields/option_values.hpp"
+#include "fields/train_fields.hpp"
+#include "open/run_setup.hpp"
+#include "report/run_report.hpp"
 #include "text/text_stream.hpp"
 
 namespace moeloom {
@@ -184,7 +186,7 @@ void answer_all(const Request& request, LoadedModel& model) {
 int generate_command(int argc, char** argv) {
   Communicator world = Communicator::world();
   const Request request = agree_on_generation(argc, argv, world);
-  LoadedModel model(request.model, request.options.ask, std::move(world), true);
+  LoadedModel model = loaded_model(request.model, request.options.ask, std::move(world), true);
   if (request.options.prompts.empty())
     speak(request, model);
   else

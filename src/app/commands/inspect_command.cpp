@@ -12,13 +12,13 @@
 #include <cstdio>
 #include <unistd.h>
 
-#include "cli/exit_code.hpp"
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
 #include "commands/families_table.hpp"
 #include "commands/rate_source.hpp"
-#include "data/show_examples.hpp"
-#include "run/start/model_source.hpp"
+#include "commands/show_examples.hpp"
+#include "open/model_source.hpp"
+#include "record/exit_code.hpp"
 
 namespace moeloom {
 namespace {

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/environment.hpp"
 #include "cli/options.hpp"
-#include "cli/processors.hpp"
 #include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
-#include "run/start/model_source.hpp"
-#include "run/start/run_decision.hpp"
+#include "open/model_source.hpp"
+#include "open/processors.hpp"
+#include "open/run_decision.hpp"
 
 namespace moeloom {
 namespace {
@@ -64,7 +65,7 @@ int kernels_command(int argc, char** argv) {
   const KernelsOptions options = parse_kernels_options(argc, argv);
   const ModelConfig config = config_of(options.model);
   const Index ranks = std::max(options.ranks, options.ep);
-  const EnvironmentFlags flags = read_environment();
+  const RunFlags flags = read_environment();
   Violations violations;
   violations.add(config_violations(config));
   violations.add(

@@ -12,9 +12,10 @@
 #include <utility>
 
 #include "cli/host_network.hpp"
-#include "cli/option_values.hpp"
+#include "cli/options.hpp"
 #include "commands/commands.hpp"
 #include "commands/rate_source.hpp"
+#include "fields/option_values.hpp"
 
 namespace moeloom {
 namespace {

@@ -10,14 +10,16 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/network_text.hpp"
+#include "cli/environment.hpp"
+#include "cli/options.hpp"
 #include "cli/rows/flag_words.hpp"
-#include "cli/rows/job_words.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_words.hpp"
 #include "commands/rate_source.hpp"
-#include "run/start/memory_ceiling.hpp"
-#include "run/start/run_decision.hpp"
+#include "fields/job_words.hpp"
+#include "fields/network_text.hpp"
+#include "open/memory_ceiling.hpp"
+#include "open/run_decision.hpp"
 
 namespace moeloom {
 namespace {
@@ -47,7 +49,7 @@ std::vector<std::vector<double>> recorded_rows(const std::string& routing, const
   return rows;
 }
 
-PlannedJob planned_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFlags& flags) {
+PlannedJob planned_of(const PlanOptions& o, const ModelConfig& config, const RunFlags& flags) {
   const Index processors = o.processors > 0 ? o.processors : processors_here();
   const Index threads =
       o.threads > 0 ? o.threads : flags.threads.value_or(std::max<Index>(processors / o.ranks_per_node, 1));
@@ -266,7 +268,7 @@ void print_advice(const PlanOptions& options, const PlannedJob& planned, const M
 
 int plan_command(int argc, char** argv) {
   const PlanOptions options = parse_plan_options(argc, argv);
-  const EnvironmentFlags flags = read_environment();
+  const RunFlags flags = read_environment();
   const ModelConfig config = checked_config(options.model, options.lora);
   require_dtype(options.dtype, flags);
   PlannedJob planned = planned_of(options, config, flags);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "cli/adapter_text.hpp"
-#include "cli/rows/job_words.hpp"
-#include "cli/rows/option_groups.hpp"
+#include "fields/adapter_text.hpp"
+#include "fields/job_words.hpp"
+#include "fields/option_groups.hpp"
 
 namespace moeloom {
 namespace {

@@ -4,8 +4,8 @@
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 
-#include "cli/processors.hpp"
-#include "run/start/model_source.hpp"
+#include "open/model_source.hpp"
+#include "open/processors.hpp"
 
 namespace moeloom {
 
@@ -28,7 +28,7 @@ ModelConfig checked_config(const ModelOptions& model, const std::optional<Adapte
   return config;
 }
 
-void require_dtype(DType dtype, const EnvironmentFlags& flags) {
+void require_dtype(DType dtype, const RunFlags& flags) {
   if (dtype != DType::kBF16 || cpu_has_bf16() || flags.bf16 == Bf16Request::kEmulate) return;
   throw ConfigError({"--dtype bf16 cannot be measured here: " + std::string(why_no_bf16()) +
                      "; train would take fp32, so plan --dtype fp32"});

@@ -4,6 +4,7 @@
 #include "moeloom/plan/rates/machine_rates.hpp"
 
 #include "cli/environment.hpp"
+#include "cli/options.hpp"
 
 namespace moeloom {
 
@@ -15,7 +16,7 @@ ModelConfig checked_config(const ModelOptions& model);
 ModelConfig checked_config(const ModelOptions& model, const std::optional<AdapterSettings>& adapter);
 
 /// What products multiply in these commands. Throws ConfigError for bf16 on a CPU without it.
-void require_dtype(DType dtype, const EnvironmentFlags& flags);
+void require_dtype(DType dtype, const RunFlags& flags);
 
 /// Every kernel that `train` would use of itself.
 KernelTable usual_kernels(const ModelConfig& config, Index rows, DType dtype);

@@ -10,16 +10,17 @@
 #include <functional>
 #include <iostream>
 
-#include "cli/data_source.hpp"
 #include "cli/environment.hpp"
 #include "cli/options.hpp"
-#include "cli/processors.hpp"
+#include "cli/program_log.hpp"
 #include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
 #include "data/document_reader.hpp"
-#include "run/record/log.hpp"
-#include "run/tokenize/tokenize_files.hpp"
+#include "fields/data_source.hpp"
+#include "open/processors.hpp"
+#include "record/log.hpp"
 #include "text/model_text.hpp"
+#include "tokenize/tokenize_files.hpp"
 
 namespace moeloom {
 namespace {
@@ -99,8 +100,9 @@ int tokenize_command(int argc, char** argv) {
     return 0;
   }
   set_threads(threads_for(options.threads, read_environment().threads, Communicator::self()));
-  Log log{LogSettings()};
-  const TokenizeCounts counts = tokenize_files(options, text, log);
+  ProgramLog log{LogSettings()};
+  const RunHost host = log.host();
+  const TokenizeCounts counts = tokenize_files(options, text, Log(host));
   std::printf("%s: %lld tokens of %lld documents, from %s in %.1f s, %.1f MB/s on %d thread(s)\n",
               options.out.c_str(), static_cast<long long>(counts.tokens),
               static_cast<long long>(counts.documents), bytes_text(static_cast<double>(counts.bytes)).c_str(),

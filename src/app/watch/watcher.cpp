@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/exit_code.hpp"
+#include "record/exit_code.hpp"
 #include "watch/watch_rank.hpp"
 
 namespace moeloom {

@@ -1,4 +1,4 @@
-#include "cli/config_file.hpp"
+#include "fields/config_file.hpp"
 
 #include "moeloom/base/errors.hpp"
 

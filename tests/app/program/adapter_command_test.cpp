@@ -10,9 +10,9 @@
 #include <map>
 #include <sstream>
 
-#include "cli/exit_code.hpp"
 #include "program/command_line.hpp"
-#include "run/record/metrics.hpp"
+#include "record/exit_code.hpp"
+#include "record/metrics.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 

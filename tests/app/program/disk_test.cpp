@@ -1,9 +1,8 @@
 // Runs whose disk fills, turns read-only or goes away: small file systems of a mount namespace of their own.
+#include "moeloom/run/stop_signals.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include "program/program_testing.hpp"
-#include "run/stop_signals.hpp"
-#include "run/train_run.hpp"
 #include "support/files.hpp"
 
 namespace moeloom {

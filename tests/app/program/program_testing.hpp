@@ -15,8 +15,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "cli/exit_code.hpp"
-#include "run/record/metrics.hpp"
+#include "record/exit_code.hpp"
+#include "record/metrics.hpp"
 #include "support/count_of.hpp"
 #include "support/sanitized.hpp"
 #include <gtest/gtest.h>

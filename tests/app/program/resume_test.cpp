@@ -1,4 +1,5 @@
 // Runs that stop and go on: resumed, moved to another mesh, taken back to an earlier step, killed.
+#include "moeloom/run/stop_signals.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include <csignal>
@@ -6,7 +7,6 @@
 #include <set>
 
 #include "program/program_testing.hpp"
-#include "run/stop_signals.hpp"
 #include "support/files.hpp"
 
 namespace moeloom {

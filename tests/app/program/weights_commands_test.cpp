@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "cli/exit_code.hpp"
 #include "program/command_line.hpp"
+#include "record/exit_code.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 

@@ -1,8 +1,12 @@
 // What a model is asked: generate, chat and eval.
 #include <sstream>
 
+#include "cli/command_line.hpp"
 #include "cli/options.hpp"
-#include "cli/rows/option_groups.hpp"
+#include "cli/rows/command_tables.hpp"
+#include "fields/data_source.hpp"
+#include "fields/option_groups.hpp"
+#include "fields/template_switches.hpp"
 
 namespace moeloom {
 namespace {
@@ -148,14 +152,14 @@ std::string generate_help() {
   GenerateOptions options;
   return "moeloom generate: text from a model\n\n"
          "  moeloom generate --model runs/latest --prompt \"In the beginning\"\n" +
-         generate_table(options).help();
+         help_of(generate_table(options));
 }
 
 std::string chat_help() {
   ChatOptions options;
   return "moeloom chat: a conversation with a model, by its chat template\n\n"
          "  moeloom chat --model runs/latest --message \"Who was Ruth?\"\n" +
-         table_of(options).help();
+         help_of(table_of(options));
 }
 
 std::string eval_help() {
@@ -166,7 +170,7 @@ std::string eval_help() {
          "first of a sequence is not predicted and not counted. Bits a byte leave special tokens out, which\n"
          "have no bytes: the loss of the text alone over its bytes in UTF-8, which models of different\n"
          "tokenizers share.\n" +
-         table_of(options).help();
+         help_of(table_of(options));
 }
 
 }  // namespace moeloom

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-#include "cli/rows/option_groups.hpp"
+#include "cli/command_line.hpp"
+#include "fields/option_groups.hpp"
 
 namespace moeloom {
 namespace {
@@ -211,7 +212,7 @@ std::string bench_ep_help() {
          "Each point is checked against ep = 1 before it is timed; a step's time is that of its slowest "
          "rank.\n"
          "Stopped in the middle, the same command goes on with the points that are missing.\n" +
-         table_of(options).help();
+         help_of(table_of(options));
 }
 
 std::vector<std::string> bench_ep_violations(const BenchEpOptions& o, const ModelConfig& config,
@@ -232,7 +233,7 @@ std::vector<std::string> bench_ep_violations(const BenchEpOptions& o, const Mode
   return violations.list();
 }
 
-std::vector<std::string> decisive_environment(const EnvironmentFlags& flags) {
+std::vector<std::string> decisive_environment(const RunFlags& flags) {
   std::vector<std::string> variables = flags.given;
   std::erase_if(variables, [](const std::string& variable) {
     return variable.starts_with("MOELOOM_LOG") || variable.find("GMM_PATCH") != std::string::npos;

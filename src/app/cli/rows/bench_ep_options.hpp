@@ -25,6 +25,6 @@ std::vector<std::string> bench_ep_violations(const BenchEpOptions& options, cons
                                              Index world);
 
 /// What was set of the environment that may change a measurement; points say themselves how experts run.
-std::vector<std::string> decisive_environment(const EnvironmentFlags& flags);
+std::vector<std::string> decisive_environment(const RunFlags& flags);
 
 }  // namespace moeloom

@@ -1,6 +1,8 @@
 #include "cli/rows/flag_words.hpp"
 
-#include "cli/rows/option_groups.hpp"
+#include "cli/flag_names.hpp"
+#include "cli/rows/command_tables.hpp"
+#include "fields/option_groups.hpp"
 
 namespace moeloom {
 namespace {
@@ -34,7 +36,7 @@ const std::vector<FlagWord>& flag_words() {
 }
 
 std::string with_flags(std::string_view words) {
-  std::string text(words);
+  std::string text = with_flag_names(words);
   for (const FlagWord& word : flag_words())
     text = std::regex_replace(text, word.with_value,
                               "$1" + word.flag + (word.flag.starts_with("--") ? " " : "="));

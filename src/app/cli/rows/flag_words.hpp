@@ -27,6 +27,8 @@ const std::vector<FlagWord>& flag_words();
 ///   choose dispatcher = alltoall           choose --dispatcher alltoall
 ///   lower the learning rate                lower the learning rate (--lr)
 ///
+/// and a name in backquotes, as `lr`, is one of a flag.
+///
 /// A text that names the flag already is left alone; so are words in quotes, which somebody else said.
 std::string with_flags(std::string_view words);
 

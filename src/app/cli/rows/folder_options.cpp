@@ -2,8 +2,12 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "cli/command_line.hpp"
 #include "cli/options.hpp"
-#include "cli/rows/option_groups.hpp"
+#include "cli/rows/command_tables.hpp"
+#include "fields/data_source.hpp"
+#include "fields/option_groups.hpp"
+#include "fields/template_switches.hpp"
 
 namespace moeloom {
 namespace {
@@ -165,7 +169,7 @@ std::string inspect_help() {
   return "moeloom inspect: what a model or a checkpoint holds\n\n"
          "  moeloom inspect runs/latest --ranks 4 --ep 2\n"
          "  moeloom inspect --verify runs/latest\n" +
-         table_of(options).help();
+         help_of(table_of(options));
 }
 
 std::string convert_help() {
@@ -176,7 +180,7 @@ std::string convert_help() {
          "  moeloom convert SRC DST --layout stacked\n"
          "  moeloom convert MODEL DST --merge ADAPTER\n"
          "  moeloom convert CONFIG_ALONE DST --export-dtype bf16 --seed 1    # initial weights\n" +
-         convert_table(options, upcycling).help();
+         help_of(convert_table(options, upcycling));
 }
 
 std::string tokenize_help() {
@@ -184,7 +188,7 @@ std::string tokenize_help() {
   return "moeloom tokenize: text into token ids\n\n"
          "  moeloom tokenize --model DIR --in corpus.txt,more/ --out data.bin\n"
          "  echo \"In the beginning\" | moeloom tokenize --model DIR --ids true\n" +
-         table_of(options).help();
+         help_of(table_of(options));
 }
 
 }  // namespace moeloom

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "cli/option_table.hpp"
+#include "cli/command_line.hpp"
 #include "cli/options.hpp"
 
 namespace moeloom {
@@ -60,7 +60,7 @@ std::string mesh_help() {
          "fewest micro-batches, not fewer than --accumulate, and there the ep nearest to --ep. Any options "
          "of train\n"
          "may follow --. launch/go-on.sh --elastic asks it.\n" +
-         table_of(question).help();
+         help_of(table_of(question));
 }
 
 }  // namespace moeloom

@@ -3,10 +3,11 @@
 #include "moeloom/base/violations.hpp"
 #include "moeloom/measure/recorded_workload.hpp"
 
-#include "cli/adapter_text.hpp"
-#include "cli/network_text.hpp"
+#include "cli/command_line.hpp"
 #include "cli/options.hpp"
-#include "cli/rows/option_groups.hpp"
+#include "fields/adapter_text.hpp"
+#include "fields/network_text.hpp"
+#include "fields/option_groups.hpp"
 
 namespace moeloom {
 namespace {
@@ -171,21 +172,21 @@ std::string kernels_help() {
   KernelsOptions options;
   return "moeloom kernels: the kernels, what each replaces, and the decision for a model and mesh\n\n"
          "  moeloom kernels --model DIR --ranks 4 --ep 2\n" +
-         table_of(options).help();
+         help_of(table_of(options));
 }
 
 std::string calibrate_help() {
   CalibrateOptions options;
   return "moeloom calibrate: how fast this machine does each kind of work, kept for `moeloom plan`\n\n"
          "  mpirun -n 2 moeloom calibrate --model DIR\n" +
-         table_of(options).help();
+         help_of(table_of(options));
 }
 
 std::string plan_help() {
   PlanOptions options;
   return "moeloom plan: which mesh, dispatcher and kernels to run, predicted\n\n"
          "  moeloom plan --model DIR --ranks 1024 --ranks-per-node 64 --net 200Gbit,2us\n" +
-         table_of(options).help();
+         help_of(table_of(options));
 }
 
 }  // namespace moeloom

@@ -1,8 +1,9 @@
 // Where the settings of train come from: the command line, --config, and train.conf of the run that goes on.
 #include <algorithm>
 
+#include "cli/command_line.hpp"
 #include "cli/options.hpp"
-#include "cli/rows/option_groups.hpp"
+#include "fields/option_groups.hpp"
 
 namespace moeloom {
 namespace {
@@ -76,7 +77,7 @@ void prefer_answer(const Layer& command_line, Layer& file) {
 
 Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Violations& unreadable,
                  std::vector<std::string>& gone) {
-  Layer layer = table.command_line(argc, argv, unreadable);
+  Layer layer = command_line(table, argc, argv, unreadable);
   unreadable.unless(!layer.contains("steps") || !layer.contains("epochs"),
                     "--steps and --epochs are two ends of one run; give one of them");
   if (layer.contains("config")) {
@@ -122,24 +123,7 @@ std::string train_help() {
          "answer\n"
          "75; --resume goes on from it. A second SIGINT leaves at once. (mpirun hands SIGUSR1 on to its "
          "ranks.)\n" +
-         table.help();
-}
-
-std::string resolved_config(const TrainOptions& options) {
-  TrainOptions copy = options;
-  const bool shape_elsewhere = !options.model.folder.empty() || !options.run.resume.empty();
-  const std::vector<std::string>& given = options.model.shape_given;
-  std::string text = "# Settings of `moeloom train`; --config reads them back.\n";
-  std::string group;
-  const OptionTable table = train_table(copy);
-  for (const Option& option : table.options()) {
-    if (group != option.group) text += "\n# " + (group = option.group) + "\n";
-    const bool is_shape = std::ranges::count(shape_option_names(), option.name) > 0;
-    if (is_shape && shape_elsewhere && std::ranges::count(given, option.name) == 0) continue;
-    const std::string value = config_value(option.get());
-    text += option.name + (value.empty() ? " =" : " = " + value) + "\n";
-  }
-  return text;
+         help_of(table);
 }
 
 }  // namespace moeloom

@@ -71,7 +71,7 @@ TEST(BenchEpOptions, HelpListsEveryOptionWithItsWords) {
 }
 
 TEST(BenchEpOptions, OfTheEnvironmentOnlyWhatChangesAMeasurementMakesPointsAnew) {
-  EnvironmentFlags flags;
+  RunFlags flags;
   flags.given = {"MOELOOM_LOG=debug", "MOELOOM_GMM_PATCH=1", "MOELOOM_FUSED_OPS=0"};
   EXPECT_EQ(decisive_environment(flags), std::vector<std::string>{"MOELOOM_FUSED_OPS=0"});
 }

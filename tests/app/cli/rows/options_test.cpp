@@ -4,6 +4,7 @@
 #include "moeloom/job/mesh_shape.hpp"
 #include "moeloom/model/hf/config.hpp"
 
+#include "fields/train_fields.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {

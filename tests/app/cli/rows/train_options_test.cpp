@@ -5,7 +5,10 @@
 #include <map>
 
 #include "cli/options.hpp"
-#include "cli/rows/option_groups.hpp"
+#include "cli/rows/command_tables.hpp"
+#include "fields/data_source.hpp"
+#include "fields/option_groups.hpp"
+#include "fields/train_fields.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 

@@ -1,0 +1,41 @@
+// A Hugging Face folder and conversations become a tuned Hugging Face folder, as by `moeloom train`.
+//   mpirun -n 2 build/examples/finetune MODEL chats.jsonl TUNED [STEPS]
+// After a stop (Ctrl-C, SIGTERM) start it again: it goes on from its checkpoint.
+#include "moeloom/moeloom.hpp"
+
+#include <iostream>
+
+using namespace moeloom;
+
+int main(int argc, char** argv) try {
+  StopSignals signals;  // before MPI starts: Ctrl-C asks for a checkpoint
+  Session session(argc, argv);
+  Communicator world = Communicator::world();
+  const bool speaks = world.rank() == 0;
+  TrainOptions options;
+  options.model.folder = argv[1];
+  options.data.sources = {{argv[2]}};
+  options.run.export_folder = argv[3];
+  options.run.folder = std::string(argv[3]) + ".run";
+  options.run.sample_chars = 0;
+  options.mesh.ep = world.size();
+  options.batch = {.sequences = 4, .length = 64};
+  options.run.steps = argc > 4 ? std::stoll(argv[4]) : 200;
+  if (std::filesystem::exists(options.run.folder)) {
+    options.run.resume = options.run.folder;
+    options.model.folder.clear();
+  }
+
+  RunHost host;
+  host.stop = [&] { return signals.take(); };
+  host.say = [&](LogLevel level, const Event& event) {
+    if (speaks && level >= LogLevel::kInfo) std::cerr << event.text() << '\n';
+  };
+  Training training(std::move(world), options, host);
+  while (training.step()) continue;
+  return training.finish() == RunEnd::kDone ? 0 : 75;
+} catch (const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  abort_all_ranks(1);
+  return 1;
+}

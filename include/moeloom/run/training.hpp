@@ -1,0 +1,56 @@
+// Training in somebody's program, as `moeloom train` does it: the same options, losses, files and bits.
+//
+//   Training training(Communicator::world(), options, host);
+//   while (training.step()) continue;
+//   training.finish();
+#pragma once
+
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/run/host.hpp"
+#include "moeloom/run/options.hpp"
+
+#include <memory>
+#include <optional>
+
+namespace moeloom {
+
+enum class RunEnd {
+  kDone,
+  kStopped,     // it was told to stop, with a checkpoint; options.run.resume goes on from it
+  kOutputLost,  // the disk refused the last checkpoint or another result; events say which
+};
+
+/// Every function is collective over the world that it was given. They throw AgreedError where all ranks met
+/// the same error or heard of it; after any other exception, of one rank alone, the job has to end
+/// (abort_all_ranks).
+class Training {
+ public:
+  /// Opens model, data and the run's folder, decides what runs, and loads weights, or the checkpoint of
+  /// options.run.resume. The options, the same on every rank, are those of train.conf. The threads of a rank
+  /// are those that OpenMP has here. Throws AgreedError with everything that is wrong with them.
+  Training(Communicator world, const TrainOptions& options, const RunHost& host = {});
+  Training(Training&&) noexcept;
+  ~Training();
+
+  /// What was asked, with all that was left open settled: steps, vocabulary, learning rate.
+  const TrainOptions& options() const;
+  /// Of the next step, from 0; that of the resumed checkpoint at first.
+  Index next_step() const;
+
+  /// One optimizer step, with the validation, the checkpoint and the events that are due -> whether there is
+  /// another one: not after the last of options.run.steps, nor where the host asked for a stop.
+  bool step();
+  /// The mean loss of held-out data in nats a token; none where nothing is held out.
+  std::optional<double> evaluate();
+  /// A checkpoint of now in the run's folder. Where the disk refuses it, an event says so.
+  void save();
+  /// After the last step: the last validation and checkpoint, the export, the sample and the report. After a
+  /// stop there is nothing more to do.
+  RunEnd finish();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,22 @@
+#define OMPI_SKIP_MPICXX 1  // before <mpi.h>: without the C++ interface, which MPI 3 removed
+#include "moeloom/comm/adopt.hpp"
+
+#include "mpi_call.hpp"
+
+namespace moeloom {
+
+Communicator adopt(MPI_Comm comm) {
+  if (!mpi_is_running()) throw MpiError("adopt: MPI is not running; call MPI_Init_thread first");
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (level < MPI_THREAD_FUNNELED)
+    throw MpiError(
+        "adopt: MPI was started for one thread; start it by MPI_Init_thread with MPI_THREAD_FUNNELED");
+  auto handle = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
+  check_mpi(MPI_Comm_dup(comm, &handle->comm), "MPI_Comm_dup");
+  Communicator ranks = Communicator::of(std::move(handle));
+  ranks.learn_nodes();
+  return ranks;
+}
+
+}  // namespace moeloom

@@ -119,20 +119,21 @@ struct Variant {
   }
 };
 
-RebalanceRates rates_of(const Options& o, const Mesh& mesh) {
+RebalanceRates rates_of(const Options& o, const Mesh& mesh, DispatcherKind dispatcher) {
   ModelConfig config;
   config.hidden_size = o.hidden;
   config.moe_intermediate_size = o.inter;
   config.num_experts = o.experts;
   config.num_experts_per_tok = o.top_k;
-  return bench::replica_rates(config, mesh, {.sequences = mesh.shape().world(), .length = o.tokens},
-                              o.threads, o.net_bytes_per_second);
+  return bench::replica_rates(config, mesh, dispatcher,
+                              {.sequences = mesh.shape().world(), .length = o.tokens}, o.threads,
+                              o.net_bytes_per_second);
 }
 
 DispatcherSettings dispatcher_of(const Options& o, const Mesh& mesh, const Variant& variant) {
   DispatcherSettings settings = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.experts);
   settings.chunks = chunks_of(variant.overlap);
-  if (variant.rebalance) settings.rebalance = rates_of(o, mesh);
+  if (variant.rebalance) settings.rebalance = rates_of(o, mesh, settings.kind);
   return settings;
 }
 

@@ -79,7 +79,7 @@ TEST(ReplicaPlan, SaysNoWhereWeightsTakeLongerThanRowsSave) {
   // With w ns a replica: own rows 100 x 1000, beside them 3 w of weights leave; backward 100 x 1000 of
   // rows, and beside as much of own sums 3 w of gradients.
   for (const auto& [weights, pays] : {std::pair(100000, true), {150000, true}, {1000000, false}}) {
-    rates.between_nodes.weights = weights;
+    rates.between_nodes.weights = rates.between_nodes.gradients = weights;
     const ReplicaPlan plan = plan_replicas(counts, rates, node_of);
     EXPECT_EQ(plan.moves(), pays) << weights;
     EXPECT_EQ(plan.verdict, pays ? RebalanceVerdict::kMade : RebalanceVerdict::kDoesNotPay);
@@ -101,7 +101,7 @@ TEST(ReplicaPlan, GivesSourcesThatShareABranchToOneReplica) {
   const auto hot = [](Index source, Index expert) {
     return expert == 0 && source >= 4 ? 100 : expert < 8 ? 25 : 0;
   };
-  const RebalanceRates rates{.row_products = 3000, .on_node = {1, 20000}, .between_nodes = {1, 20000}};
+  const RebalanceRates rates{.row_products = 3000, .on_node = {1, 20000, 20000}, .between_nodes = {}};
   const ReplicaPlan plan = plan_replicas(counts_of(8, 8, hot), rates, {});
   ASSERT_TRUE(plan.moves());
   Index replicas = 0, gradients = 0;
@@ -112,7 +112,8 @@ TEST(ReplicaPlan, GivesSourcesThatShareABranchToOneReplica) {
 
 TEST(ReplicaPlan, TakesTheReplicaOnTheSameNodeWhereThatIsCheaper) {
   const auto hot = [](Index, Index expert) { return expert == 0 ? 30 : 10; };
-  const RebalanceRates rates{.row_products = 3000, .on_node = {1, 1000}, .between_nodes = {100, 100000}};
+  const RebalanceRates rates{
+      .row_products = 3000, .on_node = {1, 1000, 1000}, .between_nodes = {100, 100000, 100000}};
   const ReplicaPlan plan = plan_replicas(counts_of(4, 4, hot), rates, std::vector<Index>{0, 0, 1, 1});
   ASSERT_TRUE(plan.moves());
   EXPECT_GT(plan.placement.replica_count(1), 0);

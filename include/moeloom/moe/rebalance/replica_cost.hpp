@@ -19,7 +19,8 @@ namespace moeloom {
 /// Of one direction between two ranks.
 struct CrossingNanoseconds {
   std::int64_t row = 0;
-  std::int64_t weights = 0;  // of an expert, or of its gradients
+  std::int64_t weights = 0;    // of an expert
+  std::int64_t gradients = 0;  // a sum of all that is trained of it
 };
 
 /// The same on all ranks, made of constants and what was given for the network; never measured.

@@ -1,6 +1,7 @@
 #include "moeloom/moe/rebalance/replica_cost.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace moeloom {
 namespace {
@@ -16,6 +17,7 @@ struct LinkUse {
     in[at(to)] += nanoseconds;
   }
   std::int64_t of(Index rank) const { return std::max(out[at(rank)], in[at(rank)]); }
+  std::int64_t sum() const { return std::reduce(out.begin(), out.end()); }
 };
 
 }  // namespace
@@ -42,7 +44,7 @@ PlacementCost cost_of(const ReplicaPlacement& placement, const RebalanceRates& r
       gradients.add(branch.rank, owner, between(branch.rank, owner).gradients);
   }
   const std::int64_t forward_row = rates.row_products / 3, backward_row = rates.row_products - forward_row;
-  PlacementCost cost;
+  PlacementCost cost{.even = (4 * rows.sum() + placement.total() * rates.row_products) / ranks};
   for (Index rank = 0; rank < ranks; ++rank) {
     const Index replica = of_replicas[at(rank)], own = placement.load(rank) - replica;
     cost.rows = std::max(cost.rows, 4 * rows.of(rank));

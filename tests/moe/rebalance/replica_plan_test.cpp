@@ -1,6 +1,7 @@
 #include "moeloom/moe/rebalance/replica_plan.hpp"
 
 #include "moeloom/base/random.hpp"
+#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/no_expert.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
@@ -85,6 +86,23 @@ TEST(ReplicaPlan, SaysNoWhereWeightsTakeLongerThanRowsSave) {
     EXPECT_EQ(plan.verdict, pays ? RebalanceVerdict::kMade : RebalanceVerdict::kDoesNotPay);
     EXPECT_EQ(plan.after.total() < plan.before.total(), pays);
   }
+}
+
+TEST(ReplicaPlan, KnowsWhatTheSameRowsWouldCostIfEveryRankHadAsMany) {
+  const RebalanceRates rates{.row_products = 3000, .on_node = {100, 0}, .between_nodes = {}};
+  // 400 rows on one of four ranks, 300 of them from others, there and back in both passes.
+  const ReplicaPlan uneven = plan_replicas(cases()[3].counts, rates, {});
+  EXPECT_EQ(uneven.before.total(), 400 * 3000 + 4 * 300 * 100);
+  EXPECT_EQ(uneven.before.even, (400 * 3000 + 4 * 300 * 100) / 4);
+  const ReplicaPlan even = plan_replicas(counts_of(4, 8, [](Index, Index) { return 10; }), rates, {});
+  EXPECT_EQ(even.before.total(), even.before.even);
+  RebalanceCounts counts;
+  counts.add(uneven, 1);
+  counts.add(even, 1);
+  counts.add({}, 1);  // no rebalancing
+  EXPECT_EQ(counts.uneven_nanoseconds, 3 * uneven.before.even);
+  EXPECT_EQ(counts.saved_nanoseconds, uneven.before.total() - 100 * 3000) << "rows stay where they are";
+  EXPECT_EQ(counts.decisions(), 0) << "the first rank of the row counts those";
 }
 
 TEST(ReplicaPlan, LeavesWhatSavesLessThanATwentieth) {

@@ -3,6 +3,7 @@
 #include "moeloom/model/freeze.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/parameter_specs.hpp"
+#include "moeloom/plan/cost/expert_load.hpp"
 #include "moeloom/plan/rates/built_in_rates.hpp"
 
 #include "support/small_model.hpp"
@@ -10,6 +11,8 @@
 
 namespace moeloom {
 namespace {
+
+using testing::tiny_config;
 
 ModelConfig model() {
   ModelConfig config;
@@ -55,7 +58,7 @@ TEST(RebalanceCost, TakesTheNodesRateWhereThereIsNoNetwork) {
 RebalanceRates rates_of_bytes(const std::vector<ParameterSpec>& specs, const Job& job) {
   MachineRates machine = built_in_rates();
   machine.network_bytes_per_second = machine.node_bytes_per_second = 1e9;
-  return rebalance_rates(testing::tiny_config(), specs, job, machine);
+  return rebalance_rates(tiny_config(), specs, job, machine);
 }
 
 struct StoredCase {
@@ -66,7 +69,7 @@ struct StoredCase {
 
 /// Of the same numbers an expert, whatever is kept of them, and of what is trained beside them.
 std::vector<StoredCase> stored_cases() {
-  ModelConfig config = testing::tiny_config();
+  ModelConfig config = tiny_config();
   const std::int64_t numbers = 3 * config.hidden_size * config.moe_intermediate_size;
   const auto plain = parameter_specs(config, {0, 2});
   std::set<std::string> experts;
@@ -113,6 +116,60 @@ TEST(RebalanceCost, ChargesNothingForWhatIsReadAndWrittenInTheNodesMemory) {
   EXPECT_NEAR(offloaded.on_node.weights, adapters.weights - adapters.gradients, 63 * 2)
       << "sent from the disk";
   EXPECT_EQ(offloaded.on_node.gradients, 0);
+}
+
+// Two of three layers have experts, four of them, of which a token takes two.
+Job job_with(std::vector<std::vector<double>> expert_rows) {
+  return {.batch = {.sequences = 8, .length = 64, .micro_batches = 2},
+          .exchange = {.expert_rows = std::move(expert_rows)},
+          .layout = {.mesh = {.ep = 2}, .ranks_per_node = 2}};
+}
+
+constexpr RebalanceRates kInPlace{.row_products = 3000, .on_node = {.row = 10}, .between_nodes = {}};
+
+TEST(RebalanceCost, GainOfReplicasIsOfAllSparseLayersAndMicroBatches) {
+  // 128 tokens a rank and micro-batch: of all 512 rows 256 on the first expert, and 85 on each other one. The
+  // first rank has 342 of 512, of which its half comes from the other one.
+  const Job job = job_with({rows_with_fullest(4, 2)});
+  ASSERT_EQ(job.tokens(), 128);
+  const RebalanceGain gain = rebalance_gain(tiny_config(), job, kInPlace);
+  const double uneven = 2 * 2 * 1e-9 * (3000 * (342 - 256) + 4 * 10 * (171 - 128));
+  EXPECT_NEAR(gain.uneven_seconds, uneven, 0.02 * uneven) << "counts are rounded";
+  // One atom of the first expert, 128 rows, would make the other rank the fuller one by 2 * 42.
+  EXPECT_EQ(gain.saved_seconds > 0, paying_load(tiny_config(), job, kInPlace) <= 2.0);
+  EXPECT_EQ(rebalance_gain(tiny_config(), job_with({}), kInPlace).uneven_seconds, 0);
+}
+
+TEST(RebalanceCost, GainOfReplicasIsTheMeanOfLists) {
+  const std::vector<double> even(4, 1), uneven = rows_with_fullest(4, 2);
+  const RebalanceGain one = rebalance_gain(tiny_config(), job_with({uneven}), kInPlace);
+  const RebalanceGain half = rebalance_gain(tiny_config(), job_with({even, uneven}), kInPlace);
+  EXPECT_NEAR(half.uneven_seconds, one.uneven_seconds / 2, 1e-12);
+  const std::vector<std::vector<double>> many(1000, uneven);
+  EXPECT_NEAR(rebalance_gain(tiny_config(), job_with(many), kInPlace).uneven_seconds, one.uneven_seconds,
+              1e-12);
+}
+
+TEST(RebalanceCost, PayingLoadGrowsWithWhatWeightsCostUntilNothingPays) {
+  ModelConfig config = tiny_config();
+  config.num_experts = 16;
+  const Job job = job_with({});
+  RebalanceRates rates = kInPlace;
+  double before = 1;
+  for (const std::int64_t weights : {0, 250'000}) {
+    rates.on_node.weights = rates.on_node.gradients = weights;
+    const std::optional<double> load = paying_load(config, job, rates);
+    ASSERT_TRUE(load) << weights;
+    EXPECT_GT(*load, before) << weights;
+    EXPECT_LE(*load, 8.0);
+    before = *load;
+    Job at_that = job_with({rows_with_fullest(16, *load)});
+    EXPECT_GT(rebalance_gain(config, at_that, rates).saved_seconds, 0);
+    at_that = job_with({rows_with_fullest(16, 0.97 * *load)});
+    EXPECT_EQ(rebalance_gain(config, at_that, rates).saved_seconds, 0);
+  }
+  rates.on_node.weights = rates.on_node.gradients = 100'000'000;
+  EXPECT_FALSE(paying_load(config, job, rates));
 }
 
 }  // namespace

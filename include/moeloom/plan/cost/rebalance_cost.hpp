@@ -1,9 +1,12 @@
-// The constants by which every rank decides on replicas of experts (moe/rebalance/replica_cost.hpp).
+// The constants by which every rank decides on replicas of experts (moe/rebalance/replica_cost.hpp), and what
+// those would gain of uneven rows that are foreseen.
 #pragma once
 
 #include "moeloom/model/parts/parameters.hpp"
 #include "moeloom/moe/rebalance/replica_cost.hpp"
 #include "moeloom/plan/cost/layer_exchange.hpp"
+
+#include <optional>
 
 namespace moeloom {
 
@@ -16,5 +19,19 @@ namespace moeloom {
 /// specs: those of a rank; none: weights in fp32, all of them trained.
 RebalanceRates rebalance_rates(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                                const Job& job, const MachineRates& machine);
+
+/// Of a step, all sparse layers and micro-batches: what uneven rows cost over even ones, and what replicas
+/// save; more than that where rows then need not travel.
+struct RebalanceGain {
+  double uneven_seconds = 0;
+  double saved_seconds = 0;
+};
+
+/// By job.exchange.expert_rows, every rank's tokens choosing alike; of many lists some are taken.
+RebalanceGain rebalance_gain(const ModelConfig& config, const Job& job, const RebalanceRates& rates);
+
+/// The least rows of one expert, over the mean, from which a replica pays while all others have as many as
+/// each other; to 1 %. None: it never does.
+std::optional<double> paying_load(const ModelConfig& config, const Job& job, const RebalanceRates& rates);
 
 }  // namespace moeloom

@@ -119,20 +119,21 @@ struct Variant {
   }
 };
 
-RebalanceRates rates_of(const Options& o, const Mesh& mesh) {
+RebalanceRates rates_of(const Options& o, const Mesh& mesh, DispatcherKind dispatcher) {
   ModelConfig config;
   config.hidden_size = o.hidden;
   config.moe_intermediate_size = o.inter;
   config.num_experts = o.experts;
   config.num_experts_per_tok = o.top_k;
-  return bench::replica_rates(config, mesh, {.sequences = mesh.shape().world(), .length = o.tokens},
-                              o.threads, o.net_bytes_per_second);
+  return bench::replica_rates(config, mesh, dispatcher,
+                              {.sequences = mesh.shape().world(), .length = o.tokens}, o.threads,
+                              o.net_bytes_per_second);
 }
 
 DispatcherSettings dispatcher_of(const Options& o, const Mesh& mesh, const Variant& variant) {
   DispatcherSettings settings = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.experts);
   settings.chunks = chunks_of(variant.overlap);
-  if (variant.rebalance) settings.rebalance = rates_of(o, mesh);
+  if (variant.rebalance) settings.rebalance = rates_of(o, mesh, settings.kind);
   return settings;
 }
 
@@ -324,7 +325,7 @@ void print_rebalancing(std::deque<Subject>& subjects) {
   for (Subject& subject : subjects) {
     if (!subject.variant.rebalance) continue;
     const Communicator& world = subject.layer.mesh().world();
-    const RebalanceCounts all = sum_over(world, subject.layer.rebalance_counts());
+    const RebalanceCounts all = total(sum_over(world, {subject.layer.rebalance_counts()}));
     if (world.rank() != 0) continue;
     std::printf("%s, %s, rebalance:", subject.variant.path.c_str(), subject.variant.routing.c_str());
     for (std::size_t i = 0; i < all.verdicts.size(); ++i)
@@ -333,10 +334,12 @@ void print_rebalancing(std::deque<Subject>& subjects) {
     const double steps = std::reduce(all.verdicts.begin(), all.verdicts.end(), 0.0);
     std::printf(
         "; a step: %.2f replicas, %.0f rows moved, %.2f MB weights, %.2f MB gradients; fullest rank over "
-        "mean %.3f -> %.3f\n",
+        "mean %.3f -> %.3f; %.3f ms over even rows, %.3f of them saved\n",
         static_cast<double>(all.replicas) / steps, static_cast<double>(all.rows_moved) / steps,
         1e-6 * static_cast<double>(all.weight_bytes) / steps,
-        1e-6 * static_cast<double>(all.gradient_bytes) / steps, all.load_before(), all.load_after());
+        1e-6 * static_cast<double>(all.gradient_bytes) / steps, all.load_before(), all.load_after(),
+        1e-6 * static_cast<double>(all.uneven_nanoseconds) / world.size() / steps,
+        1e-6 * static_cast<double>(all.saved_nanoseconds) / world.size() / steps);
   }
 }
 

@@ -184,9 +184,9 @@ struct Subject {
     DispatcherSettings settings = bench::dispatcher_settings(o.dispatcher, mesh.ep(), of.model.num_experts);
     settings.chunks = o.chunks;
     if (variant.rebalance)
-      settings.rebalance =
-          bench::replica_rates(of.model, mesh, {.sequences = of.sequences, .length = of.sequence_length},
-                               o.threads, o.net_bytes_per_second);
+      settings.rebalance = bench::replica_rates(of.model, mesh, settings.kind,
+                                                {.sequences = of.sequences, .length = of.sequence_length},
+                                                o.threads, o.net_bytes_per_second);
     return settings;
   }
   Variant variant;

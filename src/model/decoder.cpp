@@ -336,6 +336,13 @@ Index Decoder::most_rows() const {
   return most;
 }
 
+std::vector<RebalanceCounts> Decoder::rebalance_counts() const {
+  std::vector<RebalanceCounts> counts;
+  if (dispatcher_.rebalances())
+    for (const DecoderLayer& layer : layers_) counts.push_back(layer.rebalance_counts());
+  return counts;
+}
+
 Index Decoder::replica_bytes() const {
   Index elements = experts_.replica_sums() + workspace_.moe.kept.replica_elements();
   for (const DecoderLayer& layer : layers_)

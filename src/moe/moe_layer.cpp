@@ -86,6 +86,7 @@ void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_s
                        .results = workspace.experts.output,
                        .sums = output,
                        .mode = Write::kAdd};
+  rebalanced_.add(saved_.plan.replicas, dispatcher.ep().rank());
   clock.enter(Phase::kDispatch);
   dispatcher.begin(trip);
   const Meanwhile rows_travel(dispatcher.progress());
@@ -98,7 +99,7 @@ void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_s
 
   clock.enter(Phase::kExperts);
   packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
-  experts.forward(expert_pass(context, saved_.plan), dispatcher, trip);
+  experts.forward(expert_pass(context, saved_.plan), dispatcher, trip, rebalanced_);
 
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);
@@ -117,7 +118,7 @@ void MoeLayer::keep_rows(const MoeContext& context, const DispatchPlan& plan, Co
   context.dispatcher.begin(trip);
   const Meanwhile rows_travel(context.dispatcher.progress());
   context.clock.enter(Phase::kExperts);
-  context.experts.forward(expert_pass(context, plan), context.dispatcher, trip);
+  context.experts.forward(expert_pass(context, plan), context.dispatcher, trip, rebalanced_);
   context.clock.enter(Phase::kDispatch);
   context.dispatcher.finish(trip);
 }
@@ -162,7 +163,7 @@ void MoeLayer::backward_whole(const MoeContext& context, ConstMatrixView hidden_
   }
 
   clock.enter(Phase::kExperts);
-  experts.backward(expert_pass(context, saved_.plan), dispatcher, trip, gradients);
+  experts.backward(expert_pass(context, saved_.plan), dispatcher, trip, gradients, rebalanced_);
 
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);

@@ -65,6 +65,7 @@ void MoeLayer::forward_slice(const MoeContext& context, Index slice, ConstMatrix
   const Stretch tokens = tokens_of(saved_.plan.tokens, saved_.slices, slice);
   const std::span<const float> weights = saved_.routing.topk_weights;
   plan_slice(context, slice);
+  rebalanced_.add(workspace.slice_plan.replicas, dispatcher.ep().rank());
   const RoundTrip trip{
       .plan = workspace.slice_plan,
       .tokens = hidden_states.rows_from(tokens.begin, tokens.size()),
@@ -78,7 +79,7 @@ void MoeLayer::forward_slice(const MoeContext& context, Index slice, ConstMatrix
   const Meanwhile rows_travel(dispatcher.progress());
   clock.enter(Phase::kExperts);
   packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
-  experts.forward(expert_pass(context, workspace.slice_plan), dispatcher, trip);
+  experts.forward(expert_pass(context, workspace.slice_plan), dispatcher, trip, rebalanced_);
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);
 }
@@ -119,7 +120,7 @@ void MoeLayer::backward_slice(const MoeContext& context, Index slice, ConstMatri
   const Meanwhile rows_travel(dispatcher.progress());
   clock.enter(Phase::kExperts);
   experts.backward(expert_pass(context, workspace.slice_plan), dispatcher, trip,
-                   slice == 0 ? first_gradients : Write::kAdd);
+                   slice == 0 ? first_gradients : Write::kAdd, rebalanced_);
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);
   std::ranges::copy(workspace.slice_d_topk_weights,

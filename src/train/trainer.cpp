@@ -61,7 +61,7 @@ StepReport Trainer::step(Index step) {
   decoder_.clock().enter_step(step, 0);
   const std::int64_t sent_before = message_bytes(mesh_);
   const DispatchTraffic dispatched_before = decoder_.dispatch_traffic();
-  const RebalanceCounts rebalanced_before = decoder_.rebalance_counts();
+  const std::vector<RebalanceCounts> rebalanced_before = decoder_.rebalance_counts();
   const Index packings_before = decoder_.compute_weights().packings;
   StepReport report;
   report.step = step;
@@ -79,7 +79,9 @@ StepReport Trainer::step(Index step) {
   report.phase_seconds = decoder_.clock().take();
   report.message_bytes = message_bytes(mesh_) - sent_before;
   report.dispatch = decoder_.dispatch_traffic() - dispatched_before;
-  report.rebalance = decoder_.rebalance_counts() - rebalanced_before;
+  report.rebalance = decoder_.rebalance_counts();
+  for (std::size_t layer = 0; layer < report.rebalance.size(); ++layer)
+    report.rebalance[layer] -= rebalanced_before[layer];
   report.packings = decoder_.compute_weights().packings - packings_before;
   report.packed_bytes = decoder_.compute_weights().bytes;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

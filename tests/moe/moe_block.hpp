@@ -154,10 +154,7 @@ class Block {
   const BlockWeights& gradients() const { return gradients_; }
   ExpertRange held() const { return held_; }
   const Routing& routing() const { return layer_.activations().routing; }
-  RebalanceCounts rebalance_counts() const {
-    RebalanceCounts counts = dispatcher_.rebalance_counts();
-    return counts += experts_.rebalance_traffic();
-  }
+  const RebalanceCounts& rebalance_counts() const { return layer_.rebalance_counts(); }
   const DispatchPlan& plan() const { return layer_.activations().plan; }
   /// What is timed from now on goes to `spans`.
   void record_into(std::vector<Span>& spans) { clock_.record_into(&spans); }

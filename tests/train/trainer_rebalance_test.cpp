@@ -15,8 +15,8 @@ struct RebalancedCourse {
   double validation;
   std::vector<float> weights;
   std::vector<std::vector<Index>> rows_per_expert;
-  RebalanceCounts rebalance;  // of the last step, over all ranks
-  Index replicas;             // of all steps
+  std::vector<RebalanceCounts> rebalance;  // [layer], of the last step, over all ranks
+  Index replicas;                          // of all steps
 };
 
 RebalancedCourse rebalanced_course_of(const MeshShape& shape, const TrainingRunSettings& settings) {
@@ -26,7 +26,7 @@ RebalancedCourse rebalanced_course_of(const MeshShape& shape, const TrainingRunS
   const StepReport report = run.trainer.step(4);
   course.rows_per_expert = report.rows_per_expert;
   course.rebalance = sum_over(run.mesh.world(), report.rebalance);
-  course.replicas = sum_over(run.mesh.world(), run.decoder.rebalance_counts()).replicas;
+  course.replicas = total(sum_over(run.mesh.world(), run.decoder.rebalance_counts())).replicas;
   course.weights = run.weights();
   return course;
 }
@@ -40,10 +40,18 @@ void expect_the_course_without(const MeshShape& shape, TrainingRunSettings setti
   EXPECT_EQ(rebalanced.validation, plain.validation);
   EXPECT_EQ(rebalanced.weights, plain.weights);
   EXPECT_EQ(rebalanced.rows_per_expert, plain.rows_per_expert);
-  EXPECT_EQ(plain.rebalance.decisions(), 0);
-  const RebalanceCounts& counts = rebalanced.rebalance;
+  EXPECT_TRUE(plain.rebalance.empty());
+  ASSERT_EQ(rebalanced.rebalance.size(), plain.rows_per_expert.size());
+  const RebalanceCounts counts = total(rebalanced.rebalance);
   Index sparse = 0;
-  for (const auto& layer : plain.rows_per_expert) sparse += !layer.empty();
+  for (std::size_t layer = 0; layer < rebalanced.rebalance.size(); ++layer) {
+    const RebalanceCounts& of_layer = rebalanced.rebalance[layer];
+    const bool is_sparse = !plain.rows_per_expert[layer].empty();
+    sparse += is_sparse;
+    EXPECT_EQ(of_layer.decisions(), is_sparse ? settings.accumulation * shape.dp : 0);
+    EXPECT_EQ(of_layer.saved_nanoseconds > 0, of_layer.decided(RebalanceVerdict::kMade) > 0);
+    EXPECT_GE(of_layer.uneven_nanoseconds, 0);
+  }
   EXPECT_EQ(counts.decisions(), sparse * settings.accumulation * shape.dp);
   EXPECT_LE(counts.load_after(), counts.load_before());
   EXPECT_EQ(rebalanced.replicas > 0, shape.ep > 1);

@@ -62,9 +62,7 @@ class LayerSubject {
   ExpertRange held() const { return held_; }
   const Mesh& mesh() const { return *mesh_; }
   /// Since it was made, on this rank; all zeros without rebalancing.
-  RebalanceCounts rebalance_counts() const {
-    return RebalanceCounts(experts_.rebalance_traffic()) += dispatcher_.rebalance_counts();
-  }
+  const RebalanceCounts& rebalance_counts() const { return layer_.rebalance_counts(); }
   /// What the experts' products multiply.
   DType dtype() const { return kernels_.grouped_matmul.element; }
 

@@ -90,10 +90,8 @@ class Decoder {
   std::optional<Index> first_non_finite_layer() const;
   ComputeWeights compute_weights() const;
   DispatchTraffic dispatch_traffic() const { return dispatcher_.traffic(); }
-  /// All zeros without rebalancing.
-  RebalanceCounts rebalance_counts() const {
-    return RebalanceCounts(experts_.rebalance_traffic()) += dispatcher_.rebalance_counts();
-  }
+  /// Of each layer; none without rebalancing.
+  std::vector<RebalanceCounts> rebalance_counts() const;
   /// That experts of a layer had at once on this rank, in any forward so far.
   Index most_rows() const;
   /// Held for replicas: their weights in every layer, and the sums of branches of gradients.

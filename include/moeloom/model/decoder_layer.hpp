@@ -87,6 +87,8 @@ class DecoderLayer {
   const PackedExperts* packed() const;
   /// That its experts had at once on this rank; 0 of a dense layer.
   Index most_rows() const;
+  /// All zeros without rebalancing.
+  RebalanceCounts rebalance_counts() const;
   /// [T, D], the residual stream as it came to the last forward.
   const Matrix& input() const { return mixer_.input(); }
   /// Of what it keeps, whatever is made again: its input, and what BranchOutputs keep.

@@ -108,6 +108,8 @@ class MoeLayer {
   const PackedExperts& packed() const { return packed_; }
   /// That this rank's experts had at once, in any forward so far.
   Index most_rows() const { return most_rows_; }
+  /// All zeros without rebalancing.
+  const RebalanceCounts& rebalance_counts() const { return rebalanced_; }
 
  private:
   ExpertPass expert_pass(const MoeContext& context, const DispatchPlan& plan);
@@ -138,6 +140,7 @@ class MoeLayer {
   PackedExperts packed_;
   MoeActivations saved_;
   Index most_rows_ = 0;
+  RebalanceCounts rebalanced_;
   std::optional<SharedExpert> shared_;
 };
 

@@ -70,10 +70,10 @@ struct StepReport {
   double seconds = 0;
   std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
   std::int64_t message_bytes = 0;
-  DispatchTraffic dispatch;   // of those bytes, the dispatcher's between nodes
-  RebalanceCounts rebalance;  // this rank's part; sum_over() ranks is the job's
-  Index packings = 0;         // of expert weights in this step
-  Index packed_bytes = 0;     // that their packed faces take
+  DispatchTraffic dispatch;                // of those bytes, the dispatcher's between nodes
+  std::vector<RebalanceCounts> rebalance;  // [layer], this rank's part; none without rebalancing
+  Index packings = 0;                      // of expert weights in this step
+  Index packed_bytes = 0;                  // that their packed faces take
   std::vector<std::vector<Index>>
       rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
   /// The same of slots as their tokens chose, before capacity leaves some without a row; without padding.

@@ -111,8 +111,9 @@ PredictExperts predictor(const PlanOptions& options, const ModelConfig& config,
   };
 }
 
-/// What `train` would do unasked at the mesh of a point: by the network that was given, and no measurement.
-RunDecision decision_at(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
+/// What `train` would do at the mesh of a point: by the network that was given, and no measurement.
+RunDecision decision_at(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point,
+                        const AskedExchange& asked) {
   Job job = job_at(planned, point.job.layout.mesh.ep);
   job.layout.processors_per_node =
       job.layout.ranks_per_node * job.layout.threads;  // as find_run_facts() has it
@@ -120,8 +121,23 @@ RunDecision decision_at(const PlanOptions& options, const PlannedJob& planned, c
   if (options.network.bytes_per_second > 0) use_network(facts, options.network);
   facts.program_bytes = kProgramBytes;
   RunRequest request = request_of(planned);
+  request.exchange = asked;
   request.memory_ceiling = memory_of_a_rank(options);
   return decide(facts, request);
+}
+
+/// The same unasked.
+RunDecision decision_at(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
+  return decision_at(options, planned, point, request_of(planned).exchange);
+}
+
+/// By what --rebalance would decide there, and what that gains; empty where it has nothing to move.
+std::string rebalance_at(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
+  if (point.job.layout.mesh.ep == 1) return {};
+  AskedExchange asked = request_of(planned).exchange;
+  asked.rebalance = true;
+  const RunDecision on = decision_at(options, planned, point, asked);
+  return with_flags(on.why.rebalance) + "; " + gain_text(planned.config, on.job, on.rates.value());
 }
 
 std::string milliseconds(double seconds) {
@@ -221,8 +237,11 @@ void write_json(const PlanOptions& options, const PlannedJob& planned,
   std::vector<Document> rows;
   for (const PredictedPoint& point : points) rows.push_back(document_of(point));
   document.set("points", rows);
-  if (points.front().fits)
-    document.set("decision", document_of(decision_at(options, planned, points.front())));
+  if (points.front().fits) {
+    Document decision = document_of(decision_at(options, planned, points.front()));
+    decision.set("rebalance", rebalance_at(options, planned, points.front()));
+    document.set("decision", decision);
+  }
   document.set("recommended", points.front().fits ? run_line(options, points.front()) : std::string());
   document.set("fits_with", fit ? changed_plan_options(planned.job, fit->job) : std::string());
   document.write(options.json);
@@ -243,6 +262,8 @@ void print_recommended(const PlanOptions& options, const PlannedJob& planned, co
               bytes_text(copy).c_str());
   if (train.row_budget.room)
     std::printf("  %-10s  %s\n", "rows", with_flags(train.row_budget.reason).c_str());
+  if (const std::string text = rebalance_at(options, planned, point); !text.empty())
+    std::printf("  %-10s  %s\n", "uneven", text.c_str());
 }
 
 /// What a ceiling of train makes of a job whose even rows do not fit.

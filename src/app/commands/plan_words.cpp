@@ -1,6 +1,7 @@
 #include "commands/plan_words.hpp"
 
 #include "moeloom/base/text.hpp"
+#include "moeloom/plan/cost/rebalance_cost.hpp"
 
 #include <algorithm>
 
@@ -129,6 +130,17 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   if (const Index memory = memory_of_a_rank(options); memory > 0)
     line += " --memory " + exact_bytes_text(memory);
   return line + " --data " + options.data.string();
+}
+
+std::string gain_text(const ModelConfig& config, const Job& job, const RebalanceRates& rates) {
+  if (!job.exchange.expert_rows.empty()) {
+    const RebalanceGain gain = rebalance_gain(config, job, rates);
+    return "it would save " + milliseconds_text(gain.saved_seconds) + " a step of the " +
+           milliseconds_text(gain.uneven_seconds) + " that uneven rows cost";
+  }
+  const std::optional<double> load = paying_load(config, job, rates);
+  if (!load) return "replicas pay at no load of an expert";
+  return "replicas pay from " + readable(*load) + " times the mean rows on one expert";
 }
 
 std::string memory_advice(const PlannedJob& planned, const PredictedPoint& smallest,

@@ -22,6 +22,9 @@ Index memory_of_a_rank(const PlanOptions& options);
 /// The line that runs a point: mpirun ... moeloom train ...
 std::string run_line(const PlanOptions& options, const PredictedPoint& point);
 
+/// What replicas would save of the job's uneven rows; of even ones, from which load of an expert on they pay.
+std::string gain_text(const ModelConfig& config, const Job& job, const RebalanceRates& rates);
+
 /// What is said of a plan of which nothing fits: its smallest point, and the change that helps.
 std::string memory_advice(const PlannedJob& planned, const PredictedPoint& smallest,
                           const std::optional<FittingJob>& fit);

@@ -123,9 +123,6 @@ void Dispatcher::begin(const RoundTrip& trip) {
   check_scalars(trip.plan, trip.scalars_out);
   if (!trip.one_way) check_sums(trip.plan, trip.sums, trip.tokens.cols);
   row_bytes_ += bytes_for_others(trip.plan.sent_per_rank, ep_->rank(), trip.tokens.cols);
-  // A plan of slices may have been a trial: those that rows travel by count, on the way to their experts, and
-  // the first time.
-  if (rebalance_ && trip.scalars_out && !trip.one_way) rebalance_counts_.add(trip.plan.replicas, ep_->rank());
   sent_back_ = 0;
   std::visit([&](auto& way) { way.begin(trip); }, way_);
 }

@@ -18,11 +18,12 @@ double ExpertRunner::sum_bytes(Index own, Index floats, Index ranks) {
   return BranchSums::bytes_of(own, floats, ranks);
 }
 
-void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
+void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
+                           RebalanceCounts& counts) {
   prepare_forward(pass);
   const auto run = trip.one_way ? keep_chunk : forward_chunk;
   const ReplicaShare share(pass, trip.plan, dispatcher.ep().rank());
-  ReplicaWeights weights(share, peers_, dispatcher.ep(), traffic_);
+  ReplicaWeights weights(share, peers_, dispatcher.ep(), counts);
   const Meanwhile weights_travel(weights.progress());
   NearRows near(share.own(), dispatcher, trip);
   const auto compute = [&](const ExpertChunk& rows) { run(share.own(), rows); };
@@ -50,11 +51,11 @@ void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const
 }
 
 void ExpertRunner::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
-                            Write gradients) {
+                            Write gradients, RebalanceCounts& counts) {
   const ChunkPlan& chunks = trip.plan.chunks;
   prepare_backward(pass);
   const ReplicaShare share(pass, trip.plan, dispatcher.ep().rank());
-  BranchSums sums(share, peers_, dispatcher.ep(), sums_, traffic_);
+  BranchSums sums(share, peers_, dispatcher.ep(), sums_, counts);
   const Meanwhile sums_travel(sums.progress());
   NearRows near(share.own(), dispatcher, trip);
   const auto compute = [&](const ExpertChunk& rows) { backward_chunk(share.own(), rows, trip.rows); };

@@ -14,12 +14,17 @@ void for_each_count(RebalanceCounts& a, const RebalanceCounts& b, Each each) {
   each(a.rows_moved, b.rows_moved);
   each(a.weight_bytes, b.weight_bytes);
   each(a.gradient_bytes, b.gradient_bytes);
+  each(a.uneven_nanoseconds, b.uneven_nanoseconds);
+  each(a.saved_nanoseconds, b.saved_nanoseconds);
 }
 
 }  // namespace
 
 void RebalanceCounts::add(const ReplicaPlan& plan, Index rank) {
   const ReplicaPlacement& placement = plan.placement;
+  if (placement.experts() == 0) return;
+  uneven_nanoseconds += plan.before.total() - plan.before.even;
+  saved_nanoseconds += plan.before.total() - plan.after.total();
   if (rank == 0) {
     ++verdicts[static_cast<std::size_t>(plan.verdict)];
     rows += placement.total();
@@ -38,19 +43,25 @@ RebalanceCounts& RebalanceCounts::operator+=(const RebalanceCounts& more) {
   return *this;
 }
 
-RebalanceCounts sum_over(const Communicator& ranks, RebalanceCounts counts) {
-  std::vector<std::int64_t> all;
-  for_each_count(counts, counts, [&](auto& a, auto) { all.push_back(a); });
-  ranks.all_sum(all);
-  auto next = all.begin();
-  for_each_count(counts, counts, [&](auto& a, auto) { a = *next++; });
-  return counts;
+RebalanceCounts& RebalanceCounts::operator-=(const RebalanceCounts& earlier) {
+  for_each_count(*this, earlier, [](auto& a, auto b) { a -= b; });
+  return *this;
 }
 
-RebalanceCounts RebalanceCounts::operator-(const RebalanceCounts& earlier) const {
-  RebalanceCounts difference = *this;
-  for_each_count(difference, earlier, [](auto& a, auto b) { a -= b; });
-  return difference;
+RebalanceCounts total(const std::vector<RebalanceCounts>& layers) {
+  RebalanceCounts all;
+  for (const RebalanceCounts& layer : layers) all += layer;
+  return all;
+}
+
+std::vector<RebalanceCounts> sum_over(const Communicator& ranks, std::vector<RebalanceCounts> layers) {
+  std::vector<std::int64_t> all;
+  for (RebalanceCounts& layer : layers)
+    for_each_count(layer, layer, [&](auto& a, auto) { all.push_back(a); });
+  ranks.all_sum(all);
+  auto next = all.begin();
+  for (RebalanceCounts& layer : layers) for_each_count(layer, layer, [&](auto& a, auto) { a = *next++; });
+  return layers;
 }
 
 }  // namespace moeloom

@@ -1,6 +1,7 @@
 #include "moeloom/moe/rebalance/replica_cost.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace moeloom {
 namespace {
@@ -16,6 +17,7 @@ struct LinkUse {
     in[at(to)] += nanoseconds;
   }
   std::int64_t of(Index rank) const { return std::max(out[at(rank)], in[at(rank)]); }
+  std::int64_t sum() const { return std::reduce(out.begin(), out.end()); }
 };
 
 }  // namespace
@@ -39,10 +41,10 @@ PlacementCost cost_of(const ReplicaPlacement& placement, const RebalanceRates& r
     for (Index rank = 0; rank < ranks; ++rank)
       if (placement.holds_replica(rank, expert)) weights.add(owner, rank, between(owner, rank).weights);
     for (const SourceBranch& branch : placement.branches(expert))
-      gradients.add(branch.rank, owner, between(branch.rank, owner).weights);
+      gradients.add(branch.rank, owner, between(branch.rank, owner).gradients);
   }
   const std::int64_t forward_row = rates.row_products / 3, backward_row = rates.row_products - forward_row;
-  PlacementCost cost;
+  PlacementCost cost{.even = (4 * rows.sum() + placement.total() * rates.row_products) / ranks};
   for (Index rank = 0; rank < ranks; ++rank) {
     const Index replica = of_replicas[at(rank)], own = placement.load(rank) - replica;
     cost.rows = std::max(cost.rows, 4 * rows.of(rank));

@@ -71,22 +71,29 @@ Job with_way(Job job, const AskedExchange& asked, DispatcherKind kind, Index chu
   return job;
 }
 
-/// "a row's products take 1 ms, a row 2 ms and an expert's weights 3 ms between nodes (built-in rates)"
+std::string time_text(std::int64_t nanoseconds) {
+  return nanoseconds == 0 ? "nothing" : milliseconds_text(1e-9 * static_cast<double>(nanoseconds));
+}
+
+/// "a row 1 ms, an expert's weights 2 ms, its gradients nothing"
+std::string way_text(const CrossingNanoseconds& way) {
+  return "a row " + time_text(way.row) + ", an expert's weights " + time_text(way.weights) +
+         ", its gradients " + time_text(way.gradients);
+}
+
+/// "a row's products take 1 ms; on a node a row ...; between nodes a row ... (built-in rates)", of the ways
+/// that there are.
 std::string rates_text(const RunFacts& facts, const RebalanceRates& rates) {
-  const bool crosses = facts.ep_nodes > 1;
-  const CrossingNanoseconds& way = crosses ? rates.between_nodes : rates.on_node;
-  const auto text = [](std::int64_t nanoseconds) {
-    return milliseconds_text(1e-9 * static_cast<double>(nanoseconds));
-  };
-  return "a row's products take " + text(rates.row_products) + ", a row " + text(way.row) +
-         " and an expert's weights " + text(way.weights) + (crosses ? " between nodes (" : " on the node (") +
-         facts.rates_source + ")";
+  std::string text = "a row's products take " + time_text(rates.row_products);
+  if (facts.ep_nodes < facts.job.layout.mesh.ep) text += "; on a node " + way_text(rates.on_node);
+  if (facts.ep_nodes > 1) text += "; between nodes " + way_text(rates.between_nodes);
+  return text + " (" + facts.rates_source + ")";
 }
 
 std::string why_rebalance(const RunFacts& facts, const RunDecision& decision) {
   const Exchange& exchange = decision.job.exchange;
-  if (!exchange.rebalance) return "rebalance = off";
-  std::string reason = "rebalance = on: " + rates_text(facts, decision.rates);
+  if (!decision.rates) return "rebalance = off";
+  std::string reason = "rebalance = on: " + rates_text(facts, *decision.rates);
   const DispatcherWay& way = way_of(exchange.dispatcher);
   const bool leaves = facts.ep_nodes > 1;
   if (!decision.gmm.apply) reason += "; the loop rounds by rows at a time, so last bits may change";
@@ -259,7 +266,8 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.job.exchange.overlap_gather = travel.overlap_gather;
   decision.why.overlap_reduce = travel.why_reduce;
   decision.why.overlap_gather = travel.why_gather;
-  decision.rates = rebalance_rates(facts.model, decision.job, facts.rates);
+  if (decision.job.exchange.rebalance)
+    decision.rates = rebalance_rates(facts.model, facts.parameters, decision.job, facts.rates);
   decision.why.rebalance = why_rebalance(facts, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
   Violations violations;

@@ -76,7 +76,7 @@ DispatcherSettings open_dispatcher(const RunDecision& decision, const Mesh& mesh
   refusal = first_reason(mesh.world(), refusal);
   if (!refusal.empty()) throw AgreedError(refusal);
   settings.chunks = exchange.chunks;
-  if (exchange.rebalance) settings.rebalance = decision.rates;
+  settings.rebalance = decision.rates;
   return settings;
 }
 

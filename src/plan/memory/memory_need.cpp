@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <numeric>
 #include <variant>
 
@@ -117,36 +116,43 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
          ShardedOptimizer::matrix_bytes(specs, job.keeping.optimizer);
 }
 
-double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job) {
-  const MeshShape& mesh = job.layout.mesh;
-  if (mesh.ep == 1 || !config.has_experts()) return 0;
-  struct OneExpert {
-    double sent = 0;  // bytes of what others cannot read where it lies
-    Index trained = 0;
-  };
+bool experts_in_node_memory(const Job& job) {
+  return job.exchange.dispatcher != DispatcherKind::kAlltoall;
+}
+
+std::map<Index, ReplicaTraffic> replica_traffic(const std::vector<ParameterSpec>& specs, const Job& job) {
   constexpr Index kLine = 64;
-  const bool in_memory = job.exchange.dispatcher != DispatcherKind::kAlltoall;
-  const bool on_one_node = in_memory && job.layout.ep_on_node() == mesh.ep;
-  std::map<Index, OneExpert> layers;
+  std::map<Index, ReplicaTraffic> layers;
   for (const ParameterSpec& spec : specs) {
     if (spec.placement != Placement::kExperts) continue;
     const Index each = spec.rows / spec.groups * spec.cols;
     const bool is_on_disk = job.keeping.offloads() && spec.frozen && is_half(spec.stored);
-    const Index bytes = each * (spec.stored == Storage::kFp32 ? 4 : 2);
-    OneExpert& expert = layers[spec.layer];
-    if (!on_one_node || is_on_disk) expert.sent += static_cast<double>(kLine * ceil_div(bytes, kLine));
+    // Products read the high half of what is split.
+    const Index lines = ceil_div(each * (spec.stored == Storage::kFp32 ? 4 : 2), kLine);
+    const auto bytes = static_cast<double>(kLine * lines);
+    ReplicaTraffic& expert = layers[spec.layer];
+    expert.weights += bytes;
+    if (!experts_in_node_memory(job) || is_on_disk) expert.weights_on_node += bytes;
     if (!spec.frozen) expert.trained += each;
   }
+  return layers;
+}
+
+double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job) {
+  const MeshShape& mesh = job.layout.mesh;
+  if (mesh.ep == 1 || !config.has_experts()) return 0;
+  const bool on_one_node = job.layout.ep_on_node() == mesh.ep;
   const Index own = experts_of(config.num_experts, mesh.ep, 0).count;
   const bool one_set = job.keeping.recompute != Recompute::kNone;  // of all layers
   double tables = 0, weights = 0, sums = 0;
-  for (const auto& [layer, expert] : layers) {
+  for (const auto& [layer, expert] : replica_traffic(specs, job)) {
     tables += ReplicaPlan::bytes_of(mesh.ep, config.num_experts);
-    const double of_layer = static_cast<double>(own) * expert.sent;
+    const double of_layer =
+        static_cast<double>(own) * (on_one_node ? expert.weights_on_node : expert.weights);
     weights = one_set ? std::max(weights, of_layer) : weights + of_layer;
     if (expert.trained > 0) sums = std::max(sums, ExpertRunner::sum_bytes(own, expert.trained, mesh.ep));
   }
-  return tables + weights + sums * (in_memory ? RowBuffer::kGrowth : 1);
+  return tables + weights + sums * (experts_in_node_memory(job) ? RowBuffer::kGrowth : 1);
 }
 
 double save_copy_bytes(const std::vector<ParameterSpec>& specs, const Job& job) {

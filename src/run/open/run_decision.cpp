@@ -13,9 +13,9 @@ namespace {
 /// Ranks that decide by other rates would wait for weights that nobody sends.
 std::string rates_text(const RebalanceRates& rates) {
   const auto& [products, on_node, between_nodes] = rates;
-  std::string text = std::to_string(products);
-  for (const CrossingNanoseconds& way : {on_node, between_nodes})
-    text += "/" + std::to_string(way.row) + "/" + std::to_string(way.weights);
+  std::string text = " by " + std::to_string(products);
+  for (const auto& [row, weights, gradients] : {on_node, between_nodes})
+    for (const std::int64_t each : {row, weights, gradients}) text += "/" + std::to_string(each);
   return text + " ns";
 }
 
@@ -28,10 +28,9 @@ void require_one_decision(const RunDecision& d, const Communicator& world) {
   const Exchange& e = d.job.exchange;
   const std::string mine = std::string(name_of(e.dispatcher)) + ", overlap " + std::to_string(e.chunks) +
                            ", reduce " + on_text(e.overlap_reduce) + ", gather " + on_text(e.overlap_gather) +
-                           ", rebalance " + on_text(e.rebalance) +
-                           (e.rebalance ? " by " + rates_text(d.rates) : "") + ", row budget " +
-                           std::to_string(d.row_budget.rows) + ", grouped " + std::to_string(d.gmm.apply) +
-                           ", " + std::string(dtype_text(d.dtype.type));
+                           ", rebalance " + on_text(e.rebalance) + (d.rates ? rates_text(*d.rates) : "") +
+                           ", row budget " + std::to_string(d.row_budget.rows) + ", grouped " +
+                           std::to_string(d.gmm.apply) + ", " + std::string(dtype_text(d.dtype.type));
   const std::vector<std::string> all = world.all_gather_text(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
@@ -33,6 +34,14 @@ constexpr std::array kFigures = {
     Figure{"entropy", &LayerMetrics::entropy},
     Figure{"dropped_share", &LayerMetrics::dropped_share},
 };
+/// The same in "layers" of "rebalance".
+constexpr std::array kRebalanceFigures = {
+    Figure{"load_before", &LayerMetrics::rank_load_before},
+    Figure{"load_after", &LayerMetrics::rank_load_after},
+    Figure{"uneven_ms", &LayerMetrics::uneven_ms},
+    Figure{"saved_ms", &LayerMetrics::saved_ms},
+    Figure{"replicas", &LayerMetrics::replicas},
+};
 
 /// To five digits: with dozens of layers the rest would be most of the file.
 double short_number(double value) {
@@ -41,29 +50,43 @@ double short_number(double value) {
   return std::strtod(text.data(), nullptr);
 }
 
-std::vector<LayerMetrics> layers_of(const Document& object) {
-  std::vector<LayerMetrics> layers;
-  for (const double load : object.numbers_or_nan("expert_load")) layers.push_back({.max_over_mean = load});
-  const Document routing = object.has("routing") ? object.object("routing") : Document();
-  for (const Figure& figure : kFigures) {
-    std::vector<double> values = routing.numbers_or_nan(figure.key);
+Document object_or_empty(const Document& object, const char* key) {
+  return object.has(key) ? object.object(key) : Document();
+}
+
+void read_figures(const Document& object, std::span<const Figure> figures,
+                  std::vector<LayerMetrics>& layers) {
+  for (const Figure& figure : figures) {
+    std::vector<double> values = object.numbers_or_nan(figure.key);
     values.resize(layers.size(), kNan);
     for (std::size_t layer = 0; layer < layers.size(); ++layer) layers[layer].*figure.of = values[layer];
   }
+}
+
+std::vector<LayerMetrics> layers_of(const Document& object) {
+  std::vector<LayerMetrics> layers;
+  for (const double load : object.numbers_or_nan("expert_load")) layers.push_back({.max_over_mean = load});
+  read_figures(object_or_empty(object, "routing"), kFigures, layers);
+  if (object.has("rebalance"))
+    read_figures(object_or_empty(object.object("rebalance"), "layers"), kRebalanceFigures, layers);
   return layers;
+}
+
+Document document_of(const std::vector<LayerMetrics>& layers, std::span<const Figure> figures) {
+  Document object;
+  for (const Figure& figure : figures) {
+    std::vector<double> values;
+    for (const LayerMetrics& layer : layers) values.push_back(short_number(layer.*figure.of));
+    object.set(figure.key, values);
+  }
+  return object;
 }
 
 void set_layers(const std::vector<LayerMetrics>& layers, Document& object) {
   std::vector<double> loads;
   for (const LayerMetrics& layer : layers) loads.push_back(layer.max_over_mean);
   object.set("expert_load", loads);
-  Document routing;
-  for (const Figure& figure : kFigures) {
-    std::vector<double> values;
-    for (const LayerMetrics& layer : layers) values.push_back(short_number(layer.*figure.of));
-    routing.set(figure.key, values);
-  }
-  object.set("routing", routing);
+  object.set("routing", document_of(layers, kFigures));
 }
 
 CollapseEvent collapse_from(const Document& object, Index step) {
@@ -102,6 +125,8 @@ void for_each_number(Rebalance& rebalance, Visit visit) {
   visit("gradient_bytes", rebalance.gradient_bytes);
   visit("load_before", rebalance.load_before);
   visit("load_after", rebalance.load_after);
+  visit("uneven_ms", rebalance.uneven_ms);
+  visit("saved_ms", rebalance.saved_ms);
 }
 
 RebalanceMetrics rebalance_of(const Document& object) {
@@ -115,9 +140,10 @@ RebalanceMetrics rebalance_of(const Document& object) {
   return rebalance;
 }
 
-Document document_of(const RebalanceMetrics& rebalance) {
+Document document_of(const RebalanceMetrics& rebalance, const std::vector<LayerMetrics>& layers) {
   Document object;
   for_each_number(rebalance, [&](const char* name, auto number) { object.set(name, number); });
+  object.set("layers", document_of(layers, kRebalanceFigures));
   return object;
 }
 
@@ -193,7 +219,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   object.set("message_bytes", metrics.message_bytes);
   object.set("network_bytes", metrics.network_bytes);
   object.set("row_bytes", metrics.row_bytes);
-  if (metrics.rebalance) object.set("rebalance", document_of(*metrics.rebalance));
+  if (metrics.rebalance) object.set("rebalance", document_of(*metrics.rebalance, metrics.layers));
   object.set("rss_bytes", metrics.rss_bytes);
   object.set("packings", metrics.packings);
   object.set("packed_bytes", metrics.packed_bytes);

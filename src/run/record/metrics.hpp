@@ -21,6 +21,10 @@ struct LayerMetrics {
   double dead_experts = 0;
   double entropy = 0;  // RoutingReport
   double dropped_share = 0;
+  // Of --rebalance, as RebalanceMetrics has them.
+  double rank_load_before = 0, rank_load_after = 0;
+  double uneven_ms = 0, saved_ms = 0;
+  double replicas = 0;
 };
 
 /// What --rebalance did in a step, over all layers and micro-batches, of all ranks.
@@ -30,6 +34,9 @@ struct RebalanceMetrics {
   Index rows_moved = 0;
   Index weight_bytes = 0, gradient_bytes = 0;
   double load_before = 0, load_after = 0;  // rows of the fullest rank over the mean
+  // Predicted, by the rates that decide: what uneven rows would have cost over even ones, and what replicas
+  // saved; more than that where rows then did not need to travel.
+  double uneven_ms = 0, saved_ms = 0;
 };
 
 /// Keys in the file are the names here, but for `phases`, `expert_load` and `routing`. What is not finite is
@@ -56,7 +63,8 @@ struct StepMetrics {
   bool skipped = false;
   std::optional<double> val_loss;
   std::map<std::string, double> seconds_by_phase;  // "phases"
-  /// "expert_load": fullest over mean by layer; "routing": the other figures, each by layer, to five digits.
+  /// "expert_load": fullest over mean by layer; "routing", and of replicas "layers" of "rebalance": the other
+  /// figures, each by layer, to five digits.
   /// Figures of a file from before there were any are NaN.
   std::vector<LayerMetrics> layers;
   std::vector<CollapseEvent> collapse;  // what began or ended with this step; no key if nothing did

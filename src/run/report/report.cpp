@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "record/duration_text.hpp"
+#include "report/rebalance_report.hpp"
 #include "report/restart_report.hpp"
 #include "report/routing_report.hpp"
 
@@ -95,40 +96,11 @@ std::string charts(const Steps& steps, const ReportInfo& info) {
   return report_section("Loss", "each step, its moving average, and the held-out text" + marked,
                         loss_chart(steps, info)) +
          report_section("Speed", "tokens of all ranks per second of wall time", rate_chart(steps)) +
-         routing_sections(steps, info) +
+         routing_sections(steps, info) + rebalance_section(steps) +
          report_section("Time by phase", "mean of all steps", svg_phase_bar(phase_seconds(steps))) +
          report_section("Gradient norm", "before clipping; the largest of each stretch", norm_chart(steps)) +
          report_section("Learning rate", "warm-up, then half a cosine", learning_rate_chart(steps)) +
          report_section("Load-balancing loss", "mean of the micro-batches", aux_chart(steps));
-}
-
-using Facts = std::vector<std::pair<std::string, std::string>>;
-
-/// What replicas of experts did and cost, of all steps.
-Facts with_rebalancing(Facts facts, const Steps& steps) {
-  RebalanceMetrics all;
-  double rebalanced = 0;  // steps
-  for (const StepMetrics& step : steps) {
-    if (!step.rebalance) continue;
-    const RebalanceMetrics& each = *step.rebalance;
-    all.made += each.made, all.even += each.even;
-    all.does_not_pay += each.does_not_pay, all.no_room += each.no_room;
-    all.replicas += each.replicas;
-    all.weight_bytes += each.weight_bytes + each.gradient_bytes;
-    all.load_before += each.load_before, all.load_after += each.load_after;
-    ++rebalanced;
-  }
-  if (rebalanced == 0) return facts;
-  const auto number = [](Index n) { return readable(static_cast<double>(n)); };
-  facts.emplace_back("replicas", number(all.replicas) + " in " + number(all.made) +
-                                     " layers of micro-batches; " + number(all.even) + " were even, in " +
-                                     number(all.does_not_pay) + " none paid, in " + number(all.no_room) +
-                                     " none could help; fullest rank over mean " +
-                                     readable(all.load_before / rebalanced, 3) + " before, " +
-                                     readable(all.load_after / rebalanced, 3) + " after; " +
-                                     readable_bytes(static_cast<double>(all.weight_bytes) / rebalanced) +
-                                     " of weights and gradients a step");
-  return facts;
 }
 
 std::string numbers(const Steps& steps, const ReportInfo& info) {
@@ -201,7 +173,7 @@ double last_loss(const std::vector<StepMetrics>& steps) {
 std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo& info) {
   return report_page(
       info.title, numbers(steps, info),
-      charts(steps, info) + report_section("The run", "", facts_table(with_rebalancing(info.facts, steps))) +
+      charts(steps, info) + report_section("The run", "", facts_table(info.facts)) +
           report_section("Time", "from the first start to this report", time_table(info.time)) +
           report_section("Restarts", restarts_note(info.restarts), restarts_table(info.restarts), "wide") +
           report_section("Sample", "the prompt, and what the model wrote after it", sample(info), "wide") +

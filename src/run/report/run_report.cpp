@@ -68,7 +68,6 @@ struct RankStep {
   Index save_due = 0;
   Index part_done = 0;
   DispatchTraffic dispatch;
-  RebalanceCounts rebalance;
   std::array<double, kPhases> phase_seconds{};
 };
 
@@ -101,7 +100,12 @@ void add(const RankStep& rank, int ranks, WorldStep& step) {
         rank.phase_seconds[phase] / ranks;
 }
 
-RebalanceMetrics metrics_of(const RebalanceCounts& counts) {
+/// Of the mean of so many ranks.
+double milliseconds(std::int64_t nanoseconds, int ranks) {
+  return 1e-6 * static_cast<double>(nanoseconds) / ranks;
+}
+
+RebalanceMetrics metrics_of(const RebalanceCounts& counts, int ranks) {
   return {.made = counts.decided(RebalanceVerdict::kMade),
           .even = counts.decided(RebalanceVerdict::kEven),
           .does_not_pay = counts.decided(RebalanceVerdict::kDoesNotPay),
@@ -111,7 +115,22 @@ RebalanceMetrics metrics_of(const RebalanceCounts& counts) {
           .weight_bytes = counts.weight_bytes,
           .gradient_bytes = counts.gradient_bytes,
           .load_before = counts.load_before(),
-          .load_after = counts.load_after()};
+          .load_after = counts.load_after(),
+          .uneven_ms = milliseconds(counts.uneven_nanoseconds, ranks),
+          .saved_ms = milliseconds(counts.saved_nanoseconds, ranks)};
+}
+
+/// layers: sums over so many ranks.
+void add_rebalancing(const std::vector<RebalanceCounts>& layers, int ranks, StepMetrics& metrics) {
+  metrics.rebalance = metrics_of(total(layers), ranks);
+  metrics.layers.resize(std::max(metrics.layers.size(), layers.size()));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const RebalanceMetrics of = metrics_of(layers[i], ranks);
+    LayerMetrics& layer = metrics.layers[i];
+    layer.rank_load_before = of.load_before, layer.rank_load_after = of.load_after;
+    layer.uneven_ms = of.uneven_ms, layer.saved_ms = of.saved_ms;
+    layer.replicas = static_cast<double>(of.replicas);
+  }
 }
 
 /// What is the same on every rank, or rank 0's own.
@@ -136,7 +155,6 @@ StepMetrics metrics_of(const StepReport& report, Index tokens_before) {
 WorldStep measure_step(const StepReport& report, Index tokens_before, const RankNews& mine,
                        const Communicator& world) {
   WorldStep step{.metrics = metrics_of(report, tokens_before)};
-  RebalanceCounts rebalance;
   for (const RankStep& rank : of_all_ranks({.seconds = report.seconds,
                               .message_bytes = report.message_bytes,
                               .memory_bytes = mine.memory_bytes,
@@ -144,11 +162,11 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, const Rank
                               .save_due = mine.save_due ? 1 : 0,
                               .part_done = mine.part_done ? 1 : 0,
                               .dispatch = report.dispatch,
-                              .rebalance = report.rebalance,
                               .phase_seconds = report.phase_seconds},
                                            world))
-    add(rank, world.size(), step), rebalance += rank.rebalance;
-  if (rebalance.decisions() > 0) step.metrics.rebalance = metrics_of(rebalance);
+    add(rank, world.size(), step);
+  if (!report.rebalance.empty())
+    add_rebalancing(sum_over(world, report.rebalance), world.size(), step.metrics);
   step.metrics.tokens_per_s = static_cast<double>(report.tokens) / step.metrics.seconds;
   return step;
 }

@@ -24,6 +24,25 @@ TEST(PlanWords, SaysWhereItExtrapolates) {
   EXPECT_EQ(extrapolations(uneven, made_up_rates(2), given).back().find("even"), std::string::npos);
 }
 
+TEST(PlanWords, SaysWhatReplicasGainOfUnevenRowsAndOfEvenOnesFromWhereTheyPay) {
+  PlannedJob planned = made_up_job(4, 4);
+  Job job = job_at(planned, 4);
+  const RebalanceRates free{.row_products = 3000};
+  const std::string even = gain_text(planned.config, job, free);
+  EXPECT_TRUE(even.starts_with("replicas pay from 1.") &&
+              even.ends_with(" times the mean rows on one expert"))
+      << even;
+  job.exchange.expert_rows = {rows_with_fullest(planned.config.num_experts, 4)};
+  const std::string uneven = gain_text(planned.config, job, free);
+  EXPECT_TRUE(uneven.starts_with("it would save ") && uneven.ends_with(" that uneven rows cost")) << uneven;
+  const CrossingNanoseconds slow{.row = 0, .weights = 1'000'000'000'000, .gradients = 0};
+  const RebalanceRates dear{.row_products = 3000, .on_node = slow, .between_nodes = slow};
+  EXPECT_TRUE(gain_text(planned.config, job, dear).starts_with("it would save 0 ms a step of the "))
+      << gain_text(planned.config, job, dear);
+  job.exchange.expert_rows = {};
+  EXPECT_EQ(gain_text(planned.config, job, dear), "replicas pay at no load of an expert");
+}
+
 TEST(PlanWords, CalibrationIsAdvisedForTheSizesThatThePlanReads) {
   PlannedJob planned = made_up_job(16, 8);
   planned.job.layout.threads = 4;

@@ -47,9 +47,11 @@ struct ForwardPass {
                          .scalars_out = ScalarsOut{weights_of_slots, saved.weights},
                          .results = workspace.output,
                          .sums = sums};
+    RebalanceCounts counts;
     dispatcher.begin(trip);
     packed.refresh(kernels.grouped_matmul, shard, 1);
-    experts.forward({kernels, shard, packed, plan.grouped_rows(), saved, workspace, clock}, dispatcher, trip);
+    experts.forward({kernels, shard, packed, plan.grouped_rows(), saved, workspace, clock}, dispatcher, trip,
+                    counts);
     dispatcher.finish(trip);
   }
   RowBuffer weights(const Matrix& values) const {

@@ -1,6 +1,7 @@
 #include "moeloom/moe/rebalance/replica_plan.hpp"
 
 #include "moeloom/base/random.hpp"
+#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/no_expert.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
@@ -79,12 +80,29 @@ TEST(ReplicaPlan, SaysNoWhereWeightsTakeLongerThanRowsSave) {
   // With w ns a replica: own rows 100 x 1000, beside them 3 w of weights leave; backward 100 x 1000 of
   // rows, and beside as much of own sums 3 w of gradients.
   for (const auto& [weights, pays] : {std::pair(100000, true), {150000, true}, {1000000, false}}) {
-    rates.between_nodes.weights = weights;
+    rates.between_nodes.weights = rates.between_nodes.gradients = weights;
     const ReplicaPlan plan = plan_replicas(counts, rates, node_of);
     EXPECT_EQ(plan.moves(), pays) << weights;
     EXPECT_EQ(plan.verdict, pays ? RebalanceVerdict::kMade : RebalanceVerdict::kDoesNotPay);
     EXPECT_EQ(plan.after.total() < plan.before.total(), pays);
   }
+}
+
+TEST(ReplicaPlan, KnowsWhatTheSameRowsWouldCostIfEveryRankHadAsMany) {
+  const RebalanceRates rates{.row_products = 3000, .on_node = {100, 0}, .between_nodes = {}};
+  // 400 rows on one of four ranks, 300 of them from others, there and back in both passes.
+  const ReplicaPlan uneven = plan_replicas(cases()[3].counts, rates, {});
+  EXPECT_EQ(uneven.before.total(), 400 * 3000 + 4 * 300 * 100);
+  EXPECT_EQ(uneven.before.even, (400 * 3000 + 4 * 300 * 100) / 4);
+  const ReplicaPlan even = plan_replicas(counts_of(4, 8, [](Index, Index) { return 10; }), rates, {});
+  EXPECT_EQ(even.before.total(), even.before.even);
+  RebalanceCounts counts;
+  counts.add(uneven, 1);
+  counts.add(even, 1);
+  counts.add({}, 1);  // no rebalancing
+  EXPECT_EQ(counts.uneven_nanoseconds, 3 * uneven.before.even);
+  EXPECT_EQ(counts.saved_nanoseconds, uneven.before.total() - 100 * 3000) << "rows stay where they are";
+  EXPECT_EQ(counts.decisions(), 0) << "the first rank of the row counts those";
 }
 
 TEST(ReplicaPlan, LeavesWhatSavesLessThanATwentieth) {
@@ -101,7 +119,7 @@ TEST(ReplicaPlan, GivesSourcesThatShareABranchToOneReplica) {
   const auto hot = [](Index source, Index expert) {
     return expert == 0 && source >= 4 ? 100 : expert < 8 ? 25 : 0;
   };
-  const RebalanceRates rates{.row_products = 3000, .on_node = {1, 20000}, .between_nodes = {1, 20000}};
+  const RebalanceRates rates{.row_products = 3000, .on_node = {1, 20000, 20000}, .between_nodes = {}};
   const ReplicaPlan plan = plan_replicas(counts_of(8, 8, hot), rates, {});
   ASSERT_TRUE(plan.moves());
   Index replicas = 0, gradients = 0;
@@ -112,7 +130,8 @@ TEST(ReplicaPlan, GivesSourcesThatShareABranchToOneReplica) {
 
 TEST(ReplicaPlan, TakesTheReplicaOnTheSameNodeWhereThatIsCheaper) {
   const auto hot = [](Index, Index expert) { return expert == 0 ? 30 : 10; };
-  const RebalanceRates rates{.row_products = 3000, .on_node = {1, 1000}, .between_nodes = {100, 100000}};
+  const RebalanceRates rates{
+      .row_products = 3000, .on_node = {1, 1000, 1000}, .between_nodes = {100, 100000, 100000}};
   const ReplicaPlan plan = plan_replicas(counts_of(4, 4, hot), rates, std::vector<Index>{0, 0, 1, 1});
   ASSERT_TRUE(plan.moves());
   EXPECT_GT(plan.placement.replica_count(1), 0);

@@ -175,10 +175,23 @@ TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedWhereNothingCanMove) {
   RunRequest request;
   request.exchange.rebalance = true;
   const RunDecision crossing = decide(facts_with(4, 4), request);
-  EXPECT_NE(crossing.why.rebalance.find(" between nodes ("), std::string::npos) << crossing.why.rebalance;
-  EXPECT_GT(crossing.rates.between_nodes.weights, 0);
+  const auto says = [](const RunDecision& decision, const std::string& words) {
+    return decision.why.rebalance.find(words) != std::string::npos;
+  };
+  EXPECT_TRUE(says(crossing, "; between nodes a row ")) << crossing.why.rebalance;
+  EXPECT_FALSE(says(crossing, "on a node") || says(crossing, "nothing")) << crossing.why.rebalance;
+  EXPECT_GT(crossing.rates.value().between_nodes.weights, 0);
+  const std::string in_place = ", an expert's weights nothing, its gradients nothing";
   const RunDecision on_node = decide(facts_with(4, 1), request);
-  EXPECT_NE(on_node.why.rebalance.find(" on the node ("), std::string::npos) << on_node.why.rebalance;
+  EXPECT_TRUE(says(on_node, "; on a node a row ") && says(on_node, in_place + " (")) << on_node.why.rebalance;
+  EXPECT_FALSE(says(on_node, "between nodes")) << on_node.why.rebalance;
+  request.exchange.dispatcher = DispatcherKind::kAlltoall;
+  EXPECT_FALSE(says(decide(facts_with(4, 1), request), "nothing")) << "messages cross there too";
+  request.exchange.dispatcher = DispatcherKind::kHierarchical;
+  const RunDecision both = decide(facts_with(4, 2), request);
+  EXPECT_TRUE(says(both, in_place + "; between nodes a row ")) << both.why.rebalance;
+  EXPECT_FALSE(decide(facts_with(4, 1), {}).rates) << "nothing moves";
+  request.exchange.dispatcher.reset();
   EXPECT_EQ(refusal(facts_with(1, 1), request),
             "rebalance = on has no rank to move rows to: ep = 1; choose a larger ep, or rebalance = off");
   RunFacts dense = facts_with(4, 1);

@@ -76,7 +76,10 @@ TEST(Metrics, RebalancingIsReadAsItWasWrittenAndLeftOutWhereItWasOff) {
                   .weight_bytes = 7,
                   .gradient_bytes = 8,
                   .load_before = 1.5,
-                  .load_after = 1.25};
+                  .load_after = 1.25,
+                  .uneven_ms = 3.5,
+                  .saved_ms = 2.5};
+  on.layers = {{}, {.max_over_mean = 2, .rank_load_before = 1.5, .saved_ms = 2.5, .replicas = 5}};
   MetricsWriter writer(folder / "m.jsonl", 0);
   writer.append(step(0));
   writer.append(on);
@@ -86,6 +89,9 @@ TEST(Metrics, RebalancingIsReadAsItWasWrittenAndLeftOutWhereItWasOff) {
   ASSERT_TRUE(read[1].rebalance);
   EXPECT_EQ(metrics_line(read[1]), metrics_line(on));
   EXPECT_EQ(read[1].rebalance->no_room, 4);
+  EXPECT_EQ(read[1].rebalance->saved_ms, 2.5);
+  EXPECT_EQ(read[1].layers.at(1).rank_load_before, 1.5);
+  EXPECT_EQ(read[1].layers.at(1).replicas, 5);
 }
 
 TEST(Metrics, WhatIsNotFiniteIsNullAndComesBackAsNan) {

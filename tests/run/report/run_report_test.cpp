@@ -46,14 +46,17 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
   report.seconds = 0.5;
   report.message_bytes = (Index{1} << 40) + 1;
   report.dispatch = {11, 12};
-  report.rebalance = {.verdicts = {3, 4, 5, 6},
-                      .rows = 100,
-                      .padded_rows_before = 180,
-                      .padded_rows_after = 110,
-                      .replicas = 31,
-                      .rows_moved = 32,
-                      .weight_bytes = 33,
-                      .gradient_bytes = 34};
+  report.rebalance = {{}, {.verdicts = {3, 4, 5, 5}, .saved_nanoseconds = 1'000'000}};
+  report.rebalance[0] = {.verdicts = {0, 0, 0, 1},
+                         .rows = 100,
+                         .padded_rows_before = 180,
+                         .padded_rows_after = 110,
+                         .replicas = 31,
+                         .rows_moved = 32,
+                         .weight_bytes = 33,
+                         .gradient_bytes = 34,
+                         .uneven_nanoseconds = 3'000'000,
+                         .saved_nanoseconds = 2'000'000};
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     report.phase_seconds[phase] = 0.25 * static_cast<double>(phase);
   const auto [metrics, signal, save_due, parts_done] =
@@ -81,6 +84,14 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
   EXPECT_EQ(metrics.rebalance->gradient_bytes, 34);
   EXPECT_EQ(metrics.rebalance->load_before, 1.8);
   EXPECT_EQ(metrics.rebalance->load_after, 1.1);
+  EXPECT_DOUBLE_EQ(metrics.rebalance->uneven_ms, 3);
+  EXPECT_DOUBLE_EQ(metrics.rebalance->saved_ms, 3);
+  ASSERT_EQ(metrics.layers.size(), 2u);
+  EXPECT_EQ(metrics.layers[0].rank_load_before, 1.8);
+  EXPECT_EQ(metrics.layers[0].rank_load_after, 1.1);
+  EXPECT_DOUBLE_EQ(metrics.layers[0].uneven_ms, 3);
+  EXPECT_EQ(metrics.layers[0].replicas, 31);
+  EXPECT_DOUBLE_EQ(metrics.layers[1].saved_ms, 1);
   ASSERT_EQ(metrics.seconds_by_phase.size(), kPhases);
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     EXPECT_EQ(metrics.seconds_by_phase.at(std::string(name_of(static_cast<Phase>(phase)))),

@@ -10,7 +10,6 @@
 #include "moeloom/moe/dispatch/alltoall_dispatch.hpp"
 #include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
-#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 
 #include <variant>
 
@@ -56,8 +55,8 @@ class Dispatcher {
   DispatcherKind kind() const { return kind_; }
   const Communicator& ep() const { return *ep_; }
   DispatchTraffic traffic() const;
-  /// All zeros without rebalancing.
-  const RebalanceCounts& rebalance_counts() const { return rebalance_counts_; }
+  /// Whether plans may have replicas.
+  bool rebalances() const { return rebalance_.has_value(); }
 
   /// topk_idx [T, K]. Counts travel first: no row can move before its receiver knows how many come.
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
@@ -102,7 +101,6 @@ class Dispatcher {
   std::optional<RebalanceRates> rebalance_;
   std::vector<Index> node_of_;        // [ep]; empty: one node
   std::vector<std::int32_t> served_;  // [N], choices as served numbers
-  RebalanceCounts rebalance_counts_;
   Way way_;
   std::int64_t row_bytes_ = 0;
   Index sent_back_ = 0;  // chunks, of the trip under way

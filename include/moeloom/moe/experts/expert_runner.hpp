@@ -12,6 +12,7 @@
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 #include "moeloom/moe/experts/experts.hpp"
 #include "moeloom/moe/experts/node_peers.hpp"
+#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 
 namespace moeloom {
 
@@ -21,15 +22,17 @@ class ExpertRunner {
  public:
   explicit ExpertRunner(const DispatcherSettings& dispatcher);
 
+  // Bytes of replicas' weights and gradients that this rank sends are added to `counts`.
+
   /// trip.rows is pass.saved.rows -> trip.results, which is pass.workspace.output; of a one-way trip only
   /// what backward needs.
-  void forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip);
+  void forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
+               RebalanceCounts& counts);
   /// trip.rows are the gradients of the results -> trip.results, pass.workspace.d_weights; the shard's
   /// gradients are added to, or written.
-  void backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip, Write gradients);
+  void backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip, Write gradients,
+                RebalanceCounts& counts);
 
-  /// Bytes of replicas' weights and gradients that this rank has sent.
-  const RebalanceCounts& rebalance_traffic() const { return traffic_; }
   /// Floats of the sums of replicas' and split experts' gradients, which all layers share.
   Index replica_sums() const { return sums_.capacity(); }
   /// Bytes of them, at most, of a rank with so many own experts, each with so many trained floats: where each
@@ -39,7 +42,6 @@ class ExpertRunner {
  private:
   NodePeers peers_;
   RowBuffer sums_;
-  RebalanceCounts traffic_;
 };
 
 }  // namespace moeloom

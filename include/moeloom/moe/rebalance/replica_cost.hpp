@@ -19,18 +19,20 @@ namespace moeloom {
 /// Of one direction between two ranks.
 struct CrossingNanoseconds {
   std::int64_t row = 0;
-  std::int64_t weights = 0;  // of an expert, or of its gradients
+  std::int64_t weights = 0;    // of an expert
+  std::int64_t gradients = 0;  // a sum of all that is trained of it
 };
 
 /// The same on all ranks, made of constants and what was given for the network; never measured.
 struct RebalanceRates {
   std::int64_t row_products = 0;  // forward and backward, nanoseconds
-  CrossingNanoseconds on_node;
-  CrossingNanoseconds between_nodes;
+  CrossingNanoseconds on_node = {};
+  CrossingNanoseconds between_nodes = {};
 };
 
 struct PlacementCost {
   std::int64_t rows = 0, forward = 0, backward = 0;  // nanoseconds
+  std::int64_t even = 0;                             // the same rows and products, had every rank as many
 
   std::int64_t total() const { return rows + forward + backward; }
 };

@@ -89,8 +89,8 @@ struct RunDecision {
   std::string gmm_request;
   ComputeDtype dtype;
   ExchangeReasons why;
-  RebalanceRates rates = {};  // by which replicas are made, where they may
-  std::string exact;          // what sums with the same bits on every mesh cost a rank; empty: they are off
+  std::optional<RebalanceRates> rates = {};  // by which replicas are made; none: there are none
+  std::string exact;  // what sums with the same bits on every mesh cost a rank; empty: they are off
   RowBudgetDecision row_budget;
   bool save_copy = false;  // is counted, and may be made
   MemoryNeed memory;       // of a rank, whose experts get as many rows as the other ranks'

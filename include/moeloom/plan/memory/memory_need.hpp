@@ -9,6 +9,8 @@
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/lasting_memory.hpp"
 
+#include <map>
+
 namespace moeloom {
 
 /// Bytes of one rank by what they are for: beside what lasts, what a step needs.
@@ -36,6 +38,17 @@ double activation_bytes(const ModelConfig& config, const Job& job, LayerRows row
 /// logits, rows under way and the scratch of the gradient reduction.
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
                     LayerRows rows);
+
+/// What of one expert goes to a rank that holds a replica of it, and what comes back.
+struct ReplicaTraffic {
+  double weights = 0;          // bytes, as they are stored, between nodes
+  double weights_on_node = 0;  // bytes of those that the other rank cannot read where they lie
+  Index trained = 0;           // numbers, whose gradients come back in fp32, however they are kept
+};
+/// By layer.
+std::map<Index, ReplicaTraffic> replica_traffic(const std::vector<ParameterSpec>& specs, const Job& job);
+/// Ranks of a node read each other's experts, and add gradients up, where they lie.
+bool experts_in_node_memory(const Job& job);
 
 /// The most that replicas take: of each layer the tables that place them and, from forward to backward, as
 /// many experts' weights as a rank has of its own, unless all are read in a node's memory; and, once, the

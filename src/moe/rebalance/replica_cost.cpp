@@ -39,7 +39,7 @@ PlacementCost cost_of(const ReplicaPlacement& placement, const RebalanceRates& r
     for (Index rank = 0; rank < ranks; ++rank)
       if (placement.holds_replica(rank, expert)) weights.add(owner, rank, between(owner, rank).weights);
     for (const SourceBranch& branch : placement.branches(expert))
-      gradients.add(branch.rank, owner, between(branch.rank, owner).weights);
+      gradients.add(branch.rank, owner, rates.sums * between(branch.rank, owner).weights);
   }
   const std::int64_t forward_row = rates.row_products / 3, backward_row = rates.row_products - forward_row;
   PlacementCost cost;

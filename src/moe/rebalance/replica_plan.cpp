@@ -109,7 +109,7 @@ class Search {
     for (Index rank = 0; rank < placement_.ranks(); ++rank)
       if (placement_.holds_replica(rank, expert)) sum += between(owner, rank).weights;
     for (const SourceBranch& branch : placement_.branches(expert))
-      if (branch.rank != owner) sum += between(branch.rank, owner).weights;
+      if (branch.rank != owner) sum += rates_.sums * between(branch.rank, owner).weights;
     return sum;
   }
 

@@ -31,7 +31,8 @@ RebalanceRates rebalance_rates(const ModelConfig& config, const Job& job, const 
   const double network = links.network_bandwidth / real(std::max<Index>(job.layout.ranks_per_node, 1));
   return {.row_products = nanoseconds(per(18 * products, speed)),
           .on_node = crossing(row_bytes, weight_bytes, links.node_bandwidth),
-          .between_nodes = crossing(row_bytes, weight_bytes, network > 0 ? network : links.node_bandwidth)};
+          .between_nodes = crossing(row_bytes, weight_bytes, network > 0 ? network : links.node_bandwidth),
+          .sums = job.batch.exact > 0 ? 2 : 1};
 }
 
 }  // namespace moeloom

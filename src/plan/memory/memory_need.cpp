@@ -144,7 +144,8 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
     tables += ReplicaPlan::bytes_of(mesh.ep, config.num_experts);
     const double of_layer = static_cast<double>(own) * expert.sent;
     weights = one_set ? std::max(weights, of_layer) : weights + of_layer;
-    if (expert.trained > 0) sums = std::max(sums, ExpertRunner::sum_bytes(own, expert.trained, mesh.ep));
+    if (expert.trained > 0)
+      sums = std::max(sums, ExpertRunner::sum_bytes(own, expert.trained, mesh.ep, job.batch.exact > 0));
   }
   return tables + weights + sums * (in_memory ? RowBuffer::kGrowth : 1);
 }

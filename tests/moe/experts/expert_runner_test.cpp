@@ -65,7 +65,7 @@ TEST(ExpertRunner, HasTheSameBitsInChunksAndWhereNobodyIsLeftToTakeARow) {
   for (const testing::Drops drops : testing::kDrops) {
     DispatcherSettings shared = open_dispatcher(DispatcherKind::kShared, alone, kExperts);
     const ForwardPass own({}, drops), in_chunks({.chunks = 3}, drops), in_memory(shared, drops);
-    shared.rebalance = RebalanceRates{.row_products = 3000};
+    shared.rebalance = RebalanceRates{.row_products = 3000, .on_node = {}, .between_nodes = {}};
     const ForwardPass rebalanced(shared, drops);
     for (const ForwardPass* other : {&in_chunks, &in_memory, &rebalanced})
       EXPECT_TRUE(std::ranges::equal(other->sums.view().flat(), own.sums.view().flat()));

@@ -26,6 +26,10 @@ TEST(RebalanceCost, IsTheFormulas) {
   EXPECT_EQ(rates.between_nodes.row, 32800);
   EXPECT_EQ(rates.between_nodes.weights, 25165824);
   EXPECT_EQ(rates.on_node.row, 1025);
+  EXPECT_EQ(rates.sums, 1);
+  job.batch.exact = 1;
+  EXPECT_EQ(rebalance_rates(model(), job, machine).sums, 2) << "eight bytes a number";
+  job.batch.exact = 0;
 
   job.exchange.wire = WireDType::kBf16;
   EXPECT_EQ(rebalance_rates(model(), job, machine).between_nodes.row, 16416);

@@ -19,7 +19,7 @@ namespace moeloom {
 /// Of one direction between two ranks.
 struct CrossingNanoseconds {
   std::int64_t row = 0;
-  std::int64_t weights = 0;  // of an expert, or of its gradients
+  std::int64_t weights = 0;  // of an expert
 };
 
 /// The same on all ranks, made of constants and what was given for the network; never measured.
@@ -27,6 +27,7 @@ struct RebalanceRates {
   std::int64_t row_products = 0;  // forward and backward, nanoseconds
   CrossingNanoseconds on_node;
   CrossingNanoseconds between_nodes;
+  std::int64_t sums = 1;  // times as long as weights its gradients take: 2 as integers of eight bytes
 };
 
 struct PlacementCost {

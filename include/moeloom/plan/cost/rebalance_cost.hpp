@@ -7,8 +7,9 @@
 namespace moeloom {
 
 /// 18 D F operations a row at the speed of dense products of its expert's expected rows; a row's bytes on the
-/// wire with a number beside it, and 12 D F bytes of weights, at a rank's share of the link. Nothing is
-/// counted as hidden but what the placement's cost hides; messages cost nothing beside their bytes.
+/// wire with a number beside it, and 12 D F bytes of weights, at a rank's share of the link; gradients are
+/// twice that where sums are exact. Nothing is counted as hidden but what the placement's cost hides;
+/// messages cost nothing beside their bytes.
 RebalanceRates rebalance_rates(const ModelConfig& config, const Job& job, const MachineRates& machine);
 
 }  // namespace moeloom

@@ -12,9 +12,8 @@ namespace {
 
 /// Ranks that decide by other rates would wait for weights that nobody sends.
 std::string rates_text(const RebalanceRates& rates) {
-  const auto& [products, on_node, between_nodes] = rates;
-  std::string text = std::to_string(products);
-  for (const CrossingNanoseconds& way : {on_node, between_nodes})
+  std::string text = std::to_string(rates.row_products);
+  for (const CrossingNanoseconds& way : {rates.on_node, rates.between_nodes})
     text += "/" + std::to_string(way.row) + "/" + std::to_string(way.weights);
   return text + " ns";
 }

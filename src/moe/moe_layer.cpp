@@ -36,11 +36,16 @@ MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router, Index layer, const
 }
 
 void MoeLayer::count_leaves(const Communicator& ep) {
-  const Index each = weights_.experts.sums->rows_per_leaf;
-  saved_.rows_per_leaf =
-      exchange_leaf_counts(ep, saved_.routing.sent_idx(), std::ssize(saved_.plan.tokens_per_expert),
-                           {saved_.plan.tokens / each, each * saved_.plan.top_k});
-  const Index leaves = saved_.plan.tokens / each;
+  const Index each = weights_.experts.sums->rows_per_leaf, leaves = saved_.plan.tokens / each;
+  std::span<const std::int32_t> numbers = saved_.routing.sent_idx();
+  Index count = std::ssize(saved_.plan.tokens_per_expert);
+  std::vector<std::int32_t> served;
+  if (const ReplicaPlan& replicas = saved_.plan.replicas; replicas.moves()) {
+    replicas.served.translate(numbers, ep.rank(), served);
+    numbers = served;
+    count = replicas.served.count();
+  }
+  saved_.rows_per_leaf = exchange_leaf_counts(ep, numbers, count, {leaves, each * saved_.plan.top_k});
   for (Index group = 0; group < std::ssize(saved_.plan.rows_per_source); ++group) {
     const auto first = saved_.rows_per_leaf.begin() + group * leaves;
     check_told(group % saved_.plan.ranks, ep.rank(), std::reduce(first, first + leaves, Index{0}),
@@ -51,7 +56,7 @@ void MoeLayer::count_leaves(const Communicator& ep) {
 ExpertPass MoeLayer::expert_pass(const MoeContext& context, const DispatchPlan& plan) {
   GroupedRows rows = plan.grouped_rows();
   if (!saved_.rows_per_leaf.empty())
-    rows = {saved_.rows_per_leaf, std::ssize(saved_.rows_per_leaf) / weights_.experts.experts};
+    rows = {saved_.rows_per_leaf, std::ssize(saved_.rows_per_leaf) / rows.groups()};
   return {context.kernels, weights_.experts,          packed_,      rows,
           saved_.experts,  context.workspace.experts, context.clock};
 }

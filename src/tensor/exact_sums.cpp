@@ -12,6 +12,7 @@ namespace {
 
 constexpr Index kBlock = 1 << 14;  // elements that a thread takes at a time
 constexpr double kLeafUnits = 16777216;
+constexpr std::int64_t kBroken = std::numeric_limits<std::int64_t>::min();  // no leaves come to it
 
 }  // namespace
 
@@ -21,8 +22,15 @@ double rounded_leaf(double value) {
 
 ExactSums::ExactSums(std::span<float> gradients, Index leaves)
     : gradients_(gradients),
-      sums_(gradients.size()),
+      own_(gradients.size()),
+      sums_(own_),
       limit_(static_cast<float>(kLargest / static_cast<double>(std::max<Index>(leaves, 1)))) {}
+
+ExactSums::ExactSums(std::span<float> gradients, std::span<std::int64_t> sums, const ExactSums& whole)
+    : gradients_(gradients), sums_(sums), limit_(whole.limit_) {
+  require(sums.size() == gradients.size(), "there is a sum for each gradient");
+  restart();
+}
 
 void ExactSums::restart() {
   if (broken_) std::ranges::fill(gradients_, 0.0f);
@@ -68,6 +76,28 @@ void ExactSums::take(MatrixView leaf) {
 void ExactSums::add(ConstMatrixView leaf, MatrixView of) {
   require(leaf.rows == of.rows && leaf.cols == of.cols, "a leaf must have the shape of its sums");
   for (Index i = 0; i < leaf.rows; ++i) add_row(const_cast<float*>(leaf.row(i)), leaf.cols, of.row(i), false);
+}
+
+void ExactSums::add(std::span<const std::int64_t> part, std::span<float> of) {
+  require(part.size() == of.size(), "a part must have the shape of its sums");
+  std::int64_t* const sums = sums_.data() + (of.data() - gradients_.data());
+  parallel_blocks(std::ssize(part), kBlock, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      if (part[at(i)] != kBroken) {
+        sums[i] += part[at(i)];
+        continue;
+      }
+      broken_ = true;
+      of[at(i)] = std::numeric_limits<float>::infinity();
+    }
+  });
+}
+
+void ExactSums::close() {
+  if (!broken_) return;
+  for (std::size_t i = 0; i < gradients_.size(); ++i)
+    if (!std::isfinite(gradients_[i])) sums_[i] = kBroken;
+  std::ranges::fill(gradients_, 0.0f);
 }
 
 }  // namespace moeloom

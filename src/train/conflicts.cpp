@@ -17,8 +17,6 @@ void add_those_of_exact_sums(const Job& job, Index row_budget, Violations& viola
   const auto with = [&](bool asked, const std::string& what, const std::string& why) {
     refuse(asked, "exact sums = " + std::to_string(job.batch.exact), what, why, violations);
   };
-  with(job.exchange.rebalance, "rebalance = yes",
-       "the gradients of replicas are branches of the tree of ranks");
   with(job.exchange.combine == CombineMode::kFast, "combine = fast",
        "nodes add up rows before they send them");
   with(job.exchange.wire == WireDType::kBf16, "wire dtype = bf16",

@@ -66,6 +66,33 @@ TEST(ExactSums, SayWhatHasNoSumAndKeepItUntilTheRestart) {
   }
 }
 
+/// Of a stretch of the whole, in other memory.
+TEST(ExactSums, AddUpPartsWithWhatIsBrokenInThem) {
+  std::vector<float> gradients(5), elsewhere(3), leaf = {0.1f, -0.7f, 3e-8f};
+  const std::span<float> stretch = std::span(gradients).subspan(1, 3);
+  const MatrixView place(elsewhere.data(), 1, 3), row(leaf.data(), 1, 3);
+  ExactSums whole(gradients, 4), direct(gradients, 4);
+  std::vector<std::int64_t> numbers = {7, 7, 7};
+  const auto add_part = [&] {
+    ExactSums part(elsewhere, numbers, whole);
+    part.add(row, place);
+    part.add(row, place);
+    part.close();
+    whole.add(numbers, stretch);
+  };
+  for (int times = 0; times < 2; ++times) {
+    add_part();
+    for (int leaves = 0; leaves < 2; ++leaves) direct.add(row, MatrixView(stretch.data(), 1, 3));
+  }
+  EXPECT_TRUE(std::ranges::equal(whole.sums(), direct.sums()));
+  EXPECT_FALSE(whole.broken());
+  leaf[1] = static_cast<float>(ExactSums::kLargest / 4);  // beyond the whole's limit
+  add_part();
+  EXPECT_TRUE(whole.broken());
+  for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_EQ(std::isfinite(gradients[i]), i != 2) << i;
+  EXPECT_EQ(elsewhere, std::vector<float>(3, 0.0f)) << "for the next part";
+}
+
 TEST(ExactSums, LeaveAFrozenWeightsGradientAlone) {
   std::vector<float> gradients(2), elsewhere = {3.0f};
   ExactSums sums(gradients, 1);

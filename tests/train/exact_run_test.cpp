@@ -112,6 +112,34 @@ TEST(ExactRun, IsWithinRoundingOfTheTreeOfRanks) {
     EXPECT_NEAR(exact.losses[i], tree.losses[i], 1e-5 * tree.losses[i]);
 }
 
+TEST(ExactRun, HasTheSameBitsWithReplicas) {
+  const Index world = Communicator::world().size();
+  std::vector<NamedRun> cases(3, {"leaves of two sequences", exact_run({.experts = 6})});
+  cases[0].settings.exact = 2, cases[0].settings.global_batch = 24;
+  cases[1].name = "shared, experts that do not divide, micro-batches";
+  cases[1].settings.accumulation = 2, cases[1].settings.global_batch = 24;
+  cases[1].settings.aux_loss_coef = 0;  // of a micro-batch
+  cases[1].settings.dispatcher = DispatcherKind::kShared, cases[1].settings.experts = 5;
+  cases[2].name = "two nodes, in chunks, biases";
+  cases[2].settings.dispatcher = DispatcherKind::kHierarchical, cases[2].settings.wire.pretended_nodes = 2;
+  cases[2].settings.chunks = 2, cases[2].settings.z_loss_coef = 0;
+  cases[2].settings.model = biased_config();
+  for (auto& [name, settings] : cases) {
+    SCOPED_TRACE(name);
+    const Outcome alone = outcome_of(shape_of(1, 1), settings);
+    settings.rebalance = kFreeWeights;
+    for (const Index ep : std::set<Index>{2, world}) {
+      if (world == 1 || world % ep != 0) continue;
+      SCOPED_TRACE(ep);
+      TrainingRun run(shape_of(world / ep, ep), settings);
+      Outcome got{run.losses(kOutcomeSteps), run.weights_by_name()};
+      got.losses.push_back(run.trainer.evaluate(run.sampler.heldout(7, 2, run.mesh.world().rank())));
+      expect_same_bits(got, alone);
+      EXPECT_GT(sum_over(run.mesh.world(), run.decoder.rebalance_counts()).replicas, 0);
+    }
+  }
+}
+
 TEST(ExactRun, StopsAtAGradientThatIsNotFiniteAndSaysWhere) {
   const MeshShape shape = shape_of(1, Communicator::world().size() % 3 == 0 ? 3 : 1);
   TrainingRun run(shape, exact_run({.experts = 6}));
@@ -128,6 +156,30 @@ TEST(ExactRun, StopsAtAGradientThatIsNotFiniteAndSaysWhere) {
   }
 }
 
+/// What is broken, of the experts of this rank.
+std::vector<bool> broken_gradients(const TrainingRunSettings& settings) {
+  TrainingRun run(shape_of(1, Communicator::world().size()), settings);
+  run.trainer.step(0);
+  run.store.find("model.norm.weight").value.flat()[3] = 1e30f;
+  EXPECT_THROW(run.trainer.step(1), AgreedError);
+  std::vector<bool> broken;
+  for (const Parameter& parameter : run.store.parameters())
+    if (parameter.spec.placement == Placement::kExperts)
+      for (const float gradient : parameter.grad.flat()) broken.push_back(!std::isfinite(gradient));
+  return broken;
+}
+
+TEST(ExactRun, FindsWhatIsNotFiniteInReplicasToo) {
+  TrainingRunSettings settings = exact_run();
+  const std::vector<bool> without = broken_gradients(settings);
+  EXPECT_TRUE(std::ranges::count(without, true) > 0);
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared}) {
+    settings.dispatcher = kind;
+    settings.rebalance = kFreeWeights;
+    EXPECT_EQ(broken_gradients(settings), without) << name_of(kind);
+  }
+}
+
 TEST(ExactRun, RefusesWhatAddsInAnOrderOfItsOwn) {
   const auto refuses = [](const TrainingRunSettings& settings, const std::string& word) {
     try {
@@ -138,7 +190,6 @@ TEST(ExactRun, RefusesWhatAddsInAnOrderOfItsOwn) {
     }
   };
   refuses(exact_run({.fused = false}), "OpenBLAS");
-  refuses(exact_run({.rebalance = kFreeWeights}), "replicas");
   refuses(exact_run({.wire = {.dtype = WireDType::kBf16}}), "rounded");
   refuses(exact_run({.routing = {.row_budget = 5}}), "slices");
   refuses(exact_run({.global_batch = 6, .exact = 4}), "leaves");

@@ -78,8 +78,12 @@ TEST(TrainerDropout, HasTheSameBitsOnAnyNumberOfRanksWithExactSums) {
   const Outcome alone = outcome_of(shape_of(1, 1), settings);
   for (const MeshShape& shape : meshes_of_every_size()) {
     SCOPED_TRACE(name_of(shape));
-    expect_same_bits(outcome_of(shape, settings), alone);
+    for (const bool rebalance : {false, true}) {
+      settings.rebalance = rebalance ? std::optional(kFreeWeights) : std::nullopt;
+      expect_same_bits(outcome_of(shape, settings), alone);
+    }
   }
+  settings.rebalance = {};
   settings.accumulation = 2;
   settings.aux_loss_coef = 0;  // of a micro-batch
   TrainingRunSettings whole = settings;

@@ -74,6 +74,8 @@ TEST(TrainerRebalance, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   cases.push_back(
       {"between nodes, in chunks",
        {.dispatcher = DispatcherKind::kHierarchical, .wire = {.pretended_nodes = 2}, .chunks = 2}});
+  cases.push_back({"exact", {.exact = 1}});
+  cases.push_back({"exact, shared", {.dispatcher = DispatcherKind::kShared, .chunks = 2, .exact = 1}});
   cases.push_back({"bf16 rows", {.wire = {.dtype = WireDType::kBf16}}});
   cases.push_back({"bf16 masters", {.masters = Storage::kBf16}});
   cases.push_back(
@@ -103,6 +105,9 @@ TEST(TrainerRebalance, HasTheSameBitsForAdaptersBesideWeightsInFp32Bf16AndF16) {
         SCOPED_TRACE(std::string(name_of(kind)) + ", " + name + ", " + std::string(name_of(base_stored)));
         expect_the_course_without(shape_of(1, world), with_adapter(settings, base_stored));
       }
+    SCOPED_TRACE(std::string(name_of(kind)) + ", exact");
+    expect_the_course_without(shape_of(1, world),
+                              with_adapter({.dispatcher = kind, .exact = 1}, Storage::kFp32));
   }
 }
 

@@ -30,7 +30,7 @@ struct MoeActivations {
   Matrix router_logits;  // [T, E]; backward turns it into their gradient
   Routing routing;
   DispatchPlan plan;                 // of all tokens
-  std::vector<Index> rows_per_leaf;  // [e, ep x leaves], by source rank; empty where sums are not exact
+  std::vector<Index> rows_per_leaf;  // rows_per_source of the plan by leaf; empty where sums are not exact
   ExpertActivations experts;         // empty where backward makes them again
   Index slices = 1;                  // in which the rows came; of several, `experts` are the last one's
 

@@ -28,6 +28,9 @@ class ExactSums {
 
   /// `gradients` must outlive it; it is where leaves are computed. leaves: the most that are added up.
   ExactSums(std::span<float> gradients, Index leaves);
+  /// Of some leaves of `whole` alone, in memory that may be another rank's: `sums` [gradients] begin as
+  /// zeros, as `gradients` must be.
+  ExactSums(std::span<float> gradients, std::span<std::int64_t> sums, const ExactSums& whole);
   ExactSums(const ExactSums&) = delete;
   ExactSums& operator=(const ExactSums&) = delete;
 
@@ -40,6 +43,10 @@ class ExactSums {
   /// Adds a leaf that lies elsewhere to the sums of the stretch `of` in `gradients`. Threads may add to
   /// different stretches at once.
   void add(ConstMatrixView leaf, MatrixView of);
+  /// Adds what the leaves of a part came to elsewhere, once it is closed.
+  void add(std::span<const std::int64_t> part, std::span<float> of);
+  /// What is broken goes with the sums, and leaves zeros in `gradients`.
+  void close();
 
   /// [gradients]
   std::span<std::int64_t> sums() { return sums_; }
@@ -56,7 +63,8 @@ class ExactSums {
   void add_row(float* leaf, Index count, float* of, bool clear);
 
   std::span<float> gradients_;
-  std::vector<std::int64_t> sums_;
+  std::vector<std::int64_t> own_;  // unless they lie elsewhere
+  std::span<std::int64_t> sums_;
   float limit_;
   std::atomic<bool> broken_ = false;
 };

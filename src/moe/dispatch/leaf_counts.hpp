@@ -15,8 +15,9 @@ struct TokenLeaves {
   Index slots = 0;  // of each
 };
 
-/// topk_idx [N]: the chosen experts of this rank's tokens -> [e, ep x leaves]: rows of each expert here by
-/// source rank and leaf of that rank, the order in which they land. Collective over ep.
+/// topk_idx [N]: the chosen experts of this rank's tokens, or the numbers that serve them -> [e, ep x
+/// leaves]: rows of each expert here by source rank and leaf of that rank, the order in which they land.
+/// Collective over ep.
 std::vector<Index> exchange_leaf_counts(const Communicator& ep, std::span<const std::int32_t> topk_idx,
                                         Index num_experts, const TokenLeaves& leaves);
 

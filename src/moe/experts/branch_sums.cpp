@@ -45,7 +45,9 @@ BranchSums::BranchSums(const ReplicaShare& share, const NodePeers& peers, const 
       peers_(peers),
       sums_(sums),
       traffic_(traffic),
-      floats_(gradient_floats(share.own().shard)),
+      exact_(share.own().shard.sums),
+      trained_(gradient_floats(share.own().shard)),
+      floats_(exact_ == nullptr ? trained_ : 2 * trained_),
       messages_(ep, Channel::kReplicas) {
   if (!share.any() || floats_ == 0) return;
   list_branches();
@@ -69,25 +71,37 @@ BranchSums::BranchSums(const ReplicaShare& share, const NodePeers& peers, const 
   }
 }
 
-/// Sums of other ranks' experts have rows of their own only where they travel.
+std::vector<SourceBranch> BranchSums::branches_of(Index expert) const {
+  const ReplicaPlacement& placement = share_.placement();
+  if (exact_ == nullptr) return placement.branches(expert);
+  std::vector<SourceBranch> of_replicas;
+  for (Index rank = 0; rank < placement.ranks(); ++rank)
+    if (placement.holds_replica(rank, expert)) of_replicas.push_back({.hi = placement.ranks(), .rank = rank});
+  return of_replicas;
+}
+
+/// Sums of other ranks' experts have rows of their own only where they travel. Leaves are made in the last
+/// row.
 void BranchSums::list_branches() {
   const ReplicaPlacement& placement = share_.placement();
   const ExpertRange held = share_.held();
   Index rows = 0;
   for (Index expert = held.begin; expert < held.begin + held.count; ++expert) {
     if (!placement.is_split(expert)) continue;
-    for (const SourceBranch& each : placement.branches(expert))
+    for (const SourceBranch& each : branches_of(expert))
       of_own_.push_back(
           {.expert = expert, .sources = each, .peer = static_cast<int>(each.rank), .row = rows++});
   }
   for (const Replica& replica : share_.replicas())
-    for (const SourceBranch& each : placement.branches(replica.expert)) {
+    for (const SourceBranch& each : branches_of(replica.expert)) {
       if (each.rank != share_.rank()) continue;
       const auto owner = static_cast<int>(replica.owner);
       of_replicas_.push_back(
           {.expert = replica.expert, .sources = each, .peer = owner, .row = near(owner) ? 0 : rows++});
     }
-  sums_.reshape_uninitialised(rows, kLine * ceil_div(floats_, kLine));
+  const bool leaves = exact_ != nullptr && !of_replicas_.empty();
+  sums_.reshape_uninitialised(rows + leaves, kLine * ceil_div(floats_, kLine));
+  if (leaves) std::fill_n(sums_.view().row(rows), trained_, 0.0f);
 }
 
 void BranchSums::sum(const ExpertShard& expert, const Branch& branch, Index first_row, float* into,
@@ -104,6 +118,17 @@ void BranchSums::sum(const ExpertShard& expert, const Branch& branch, Index firs
                    Write::kReplace);
 }
 
+void BranchSums::sum_leaves(Index i, float* into, ConstMatrixView d_rows) {
+  const std::span<float> leaf(sums_.view().row(sums_.rows() - 1), at(trained_));
+  ExactSums sums(leaf, {reinterpret_cast<std::int64_t*>(into), leaf.size()}, *exact_);
+  ExpertShard shard = share_.own().saved.replicas[at(i)].shard;
+  place_gradients(share_.own().shard, leaf.data(), shard);
+  shard.sums = &sums;
+  weight_gradients(share_.of_replica(i, shard), {{0, 1}, share_.replicas()[at(i)].rows}, d_rows,
+                   Write::kReplace);
+  sums.close();
+}
+
 void BranchSums::sum_replicas(ConstMatrixView d_rows) {
   auto next = of_replicas_.begin();
   for (std::size_t i = 0; i < share_.replicas().size(); ++i) {
@@ -114,7 +139,11 @@ void BranchSums::sum_replicas(ConstMatrixView d_rows) {
       float* const into = next->place == nullptr
                               ? sum_of(*next).data()
                               : reinterpret_cast<float*>(peers_.address(next->peer, *next->place));
-      sum(share_.own().saved.replicas[i].shard, *next, row, into, d_rows);
+      if (exact_ != nullptr) {
+        sum_leaves(static_cast<Index>(i), into, d_rows);
+      } else {
+        sum(share_.own().saved.replicas[i].shard, *next, row, into, d_rows);
+      }
       row += next->sources.rows;
       if (next->place != nullptr) {
         messages_.send_bytes(next->peer, bytes_of_place(*next));
@@ -128,7 +157,7 @@ void BranchSums::sum_replicas(ConstMatrixView d_rows) {
 
 void BranchSums::sum_own(const ExpertChunk& chunk, ConstMatrixView d_rows, Write mode) {
   const ExpertPass& own = share_.own();
-  if (of_own_.empty()) return weight_gradients(own, chunk, d_rows, mode);
+  if (of_own_.empty() || exact_ != nullptr) return weight_gradients(own, chunk, d_rows, mode);
   ExpertChunk whole{{chunk.experts.begin, chunk.experts.begin}, {chunk.rows.begin, chunk.rows.begin}};
   for (Index i = chunk.experts.begin; i < chunk.experts.end; ++i) {
     const Index expert = share_.held().begin + i, end = whole.rows.end + own.rows.of_group(i);
@@ -153,6 +182,12 @@ void BranchSums::sum_own(const ExpertChunk& chunk, ConstMatrixView d_rows, Write
 
 void BranchSums::finish(Write mode) {
   messages_.serve_until_finished();
+  if (exact_ != nullptr) {
+    for (const Branch& branch : of_own_)
+      add_sums({reinterpret_cast<const std::int64_t*>(sum_of(branch).data()), at(trained_)},
+               share_.own().shard, branch.expert - share_.held().begin);
+    return;
+  }
   std::vector<SourceBranch> sources;
   std::vector<float*> sums;
   for (auto first = of_own_.begin(); first != of_own_.end();) {
@@ -170,9 +205,12 @@ void BranchSums::finish(Write mode) {
 }
 
 /// Sources are taken from near to far in the tree, so that a replica computes at most log2(ep) branches, and
-/// leaves as many and one to the owner; a single hot expert may have one of each rank instead.
-double BranchSums::bytes_of(Index own, Index floats, Index ranks) {
+/// leaves as many and one to the owner; a single hot expert may have one of each rank instead. An exact one
+/// has a sum a replica, and leaves take the memory of another one.
+double BranchSums::bytes_of(Index own, Index floats, Index ranks, bool exact) {
   const Index levels = std::bit_width(at(ranks - 1));
+  if (exact)
+    return array_bytes((std::max(own * levels, ranks - 1) + own + 1) * kLine * ceil_div(2 * floats, kLine));
   const Index branches = std::max(own * (1 + levels), ranks) + own * levels;
   return array_bytes(branches * kLine * ceil_div(floats, kLine));
 }

@@ -1,6 +1,6 @@
 // Gradients of experts that have replicas: a rank sums those of its rows, a branch of the tree over source
 // ranks, and the owner adds all branches up along the tree, so that the bits are those of an expert that ran
-// in one place.
+// in one place. Exact sums need no tree: all rows of a replica come to one sum of integers, leaf by leaf.
 //
 // A rank that shares the owner's memory writes its sums where the owner reads them; others send theirs.
 #pragma once
@@ -32,7 +32,7 @@ class BranchSums {
   Interlude progress() { return Interlude::calling<&Messages::progress>(messages_); }
 
   /// Of `sums`, at most, of a rank with so many own experts, each with so many trained floats.
-  static double bytes_of(Index own, Index floats, Index ranks);
+  static double bytes_of(Index own, Index floats, Index ranks, bool exact);
 
  private:
   struct Branch {
@@ -44,10 +44,13 @@ class BranchSums {
     Index receive = 0;       // of that place
   };
   void list_branches();
+  std::vector<SourceBranch> branches_of(Index expert) const;
   bool near(Index rank) const { return peers_.share(share_.rank(), rank); }
   /// `expert`: a shard of the branch's.
   void sum(const ExpertShard& expert, const Branch& branch, Index first_row, float* into,
            ConstMatrixView d_rows);
+  /// The same of share.replicas()[i], as integers.
+  void sum_leaves(Index i, float* into, ConstMatrixView d_rows);
   std::span<float> sum_of(const Branch& branch) { return {sums_.view().row(branch.row), at(floats_)}; }
   static std::span<std::byte> bytes_of_place(const Branch& branch) {
     return std::as_writable_bytes(std::span(branch.place, 1));
@@ -57,7 +60,9 @@ class BranchSums {
   const NodePeers& peers_;
   RowBuffer& sums_;
   RebalanceCounts& traffic_;
-  Index floats_;  // of a sum
+  ExactSums* exact_;  // null: sums follow the tree
+  Index trained_;     // floats of an expert
+  Index floats_;      // of a sum, which may be integers of twice the size
   Index receives_ = 0;
   std::vector<Branch> of_own_;       // of experts with replicas: all
   std::vector<Branch> of_replicas_;  // those of this rank

@@ -44,6 +44,17 @@ void for_each_gradient(const ExpertShard& shard, Visit visit) {
     }
 }
 
+/// visit(part, gradient): the numbers of `sum`, which lie side by side, for each gradient of one expert.
+template <typename Number, typename Visit>
+void for_each_part(std::span<const Number> sum, const ExpertShard& shard, Index expert, Visit visit) {
+  for_each_gradient(shard, [&](auto stacked) {
+    const Index each = stacked.rows / shard.experts;
+    const auto gradient = stacked.rows_from(expert * each, each);
+    visit(sum.first(at(gradient.size())), gradient);
+    sum = sum.subspan(at(gradient.size()));
+  });
+}
+
 /// Makes views of one expert, whose arrays lie at the places that follow.
 class Views {
  public:
@@ -143,15 +154,17 @@ void place_gradients(const ExpertShard& shape, float* sum, ExpertShard& expert) 
 }
 
 void write_gradients(std::span<const float> sum, const ExpertShard& shard, Index expert, Write mode) {
-  for_each_gradient(shard, [&](auto stacked) {
-    const Index each = stacked.rows / shard.experts;
-    const auto into = stacked.rows_from(expert * each, each);
-    const auto part = sum.first(at(into.size()));
-    sum = sum.subspan(part.size());
+  for_each_part(sum, shard, expert, [&](std::span<const float> part, auto into) {
     parallel_blocks(into.size(), kFloatsPerTask, [&](Index begin, Index end) {
       for (Index i = begin; i < end; ++i)
         set(into.data[i], mode == Write::kAdd ? as_float(into.data[i]) + part[at(i)] : part[at(i)]);
     });
+  });
+}
+
+void add_sums(std::span<const std::int64_t> sum, const ExpertShard& shard, Index expert) {
+  for_each_part(sum, shard, expert, [&](std::span<const std::int64_t> part, auto of) {
+    if constexpr (std::is_same_v<decltype(of), MatrixView>) shard.sums->add(part, of.flat());
   });
 }
 

@@ -21,5 +21,7 @@ Index gradient_floats(const ExpertShard& shape);
 void place_gradients(const ExpertShard& shape, float* sum, ExpertShard& expert);
 /// What lies there into the gradients of a shard's expert; bf16 is rounded once, from the new sum.
 void write_gradients(std::span<const float> sum, const ExpertShard& shard, Index expert, Write mode);
+/// Of exact sums, in the same order, to those of the shard.
+void add_sums(std::span<const std::int64_t> sum, const ExpertShard& shard, Index expert);
 
 }  // namespace moeloom

@@ -14,8 +14,8 @@ ExpertRunner::ExpertRunner(const DispatcherSettings& dispatcher) {
   sums_ = RowBuffer(dispatcher.memory);
 }
 
-double ExpertRunner::sum_bytes(Index own, Index floats, Index ranks) {
-  return BranchSums::bytes_of(own, floats, ranks);
+double ExpertRunner::sum_bytes(Index own, Index floats, Index ranks, bool exact) {
+  return BranchSums::bytes_of(own, floats, ranks, exact);
 }
 
 void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,

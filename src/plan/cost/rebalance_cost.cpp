@@ -60,7 +60,8 @@ RebalanceRates rebalance_rates(const ModelConfig& config, const std::vector<Para
   const double speed = dense_flops_at(machine, std::max(rows_of_expert, 1.0)) / oversubscription(job);
   const double row = sizeof(float) * real(wire_cols(config.hidden_size, job.exchange.wire) + 1);
   const ReplicaTraffic expert = most_traffic(specs, job, products);
-  const double gradients = sizeof(float) * real(expert.trained);
+  const double number = job.batch.exact > 0 ? sizeof(std::int64_t) : sizeof(float);
+  const double gradients = number * real(expert.trained);
   const ExchangeRates links = link_rates(machine, job);
   const double on_node = links.node_bandwidth;
   const double network = links.network_bandwidth > 0

@@ -150,7 +150,8 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
     const double of_layer =
         static_cast<double>(own) * (on_one_node ? expert.weights_on_node : expert.weights);
     weights = one_set ? std::max(weights, of_layer) : weights + of_layer;
-    if (expert.trained > 0) sums = std::max(sums, ExpertRunner::sum_bytes(own, expert.trained, mesh.ep));
+    if (expert.trained > 0)
+      sums = std::max(sums, ExpertRunner::sum_bytes(own, expert.trained, mesh.ep, job.batch.exact > 0));
   }
   return tables + weights + sums * (experts_in_node_memory(job) ? RowBuffer::kGrowth : 1);
 }

@@ -168,7 +168,9 @@ TEST_F(AdapterCommand, HasTheSameBitsInChunksWithReplicasAndWithExactSums) {
   EXPECT_EQ(adapter_of("chunks", "--ep 2 --dispatcher alltoall --overlap 2", 2), plain);
   EXPECT_EQ(adapter_of("replicas", "--ep 2 --dispatcher alltoall --overlap 2 --rebalance", 2), plain);
   EXPECT_EQ(adapter_of("shared", "--ep 2 --dispatcher shared --rebalance", 2), plain);
-  EXPECT_EQ(adapter_of("alone", "--exact 1", 1), adapter_of("both", "--exact 1 --ep 2", 2));
+  const std::string alone = adapter_of("alone", "--exact 1", 1);
+  EXPECT_EQ(adapter_of("both", "--exact 1 --ep 2", 2), alone);
+  EXPECT_EQ(adapter_of("all", "--exact 1 --ep 2 --dispatcher alltoall --rebalance", 2), alone);
 }
 
 TEST_F(AdapterCommand, DropsTheSameInputsHoweverItRuns) {

@@ -44,6 +44,8 @@ TEST_F(ExactCommand, WritesTheSameCheckpointOnAnyNumberOfRanks) {
                                    {3, "--ep 3"},
                                    {6, "--ep 3"},
                                    {6, "--ep 2 --mesh-order ep,dp --dispatcher alltoall"},
+                                   {2, "--ep 2 --rebalance"},
+                                   {6, "--ep 3 --rebalance --dispatcher alltoall --net 100000Gbit,1us"},
                                    {2, "--accumulate 3"},
                                    {2, "--ep 2 --accumulate 3"}};
   std::map<std::string, std::string> reference;
@@ -68,8 +70,7 @@ TEST_F(ExactCommand, RefusesWhatAddsInAnOrderOfItsOwn) {
     const char* options;
     const char* refusal;
   };
-  for (const Case& c : {Case{"--rebalance yes --ep 2", "--rebalance yes"},
-                        Case{"--kernels none", "needs the kernel fused_moe"},
+  for (const Case& c : {Case{"--kernels none", "needs the kernel fused_moe"},
                         Case{"--exact 2", "do not divide the 3 of a rank's micro-batch"},
                         Case{"--accumulate 3 --record-routing x.rt", "--record-routing"}}) {
     const Outcome outcome = train(2, "refused", std::string("--exact 1 ") + c.options);

@@ -86,6 +86,8 @@ TEST(ReplicaPlan, SaysNoWhereWeightsTakeLongerThanRowsSave) {
     EXPECT_EQ(plan.verdict, pays ? RebalanceVerdict::kMade : RebalanceVerdict::kDoesNotPay);
     EXPECT_EQ(plan.after.total() < plan.before.total(), pays);
   }
+  rates = {.row_products = 3000, .on_node = {}, .between_nodes = {100, 150000, 1200000}};
+  EXPECT_FALSE(plan_replicas(counts, rates, node_of).moves()) << "nor where gradients take longer";
 }
 
 TEST(ReplicaPlan, KnowsWhatTheSameRowsWouldCostIfEveryRankHadAsMany) {

@@ -34,6 +34,10 @@ TEST(RebalanceCost, IsTheFormulas) {
   EXPECT_EQ(rates.between_nodes.weights, 25165824);
   EXPECT_EQ(rates.between_nodes.gradients, 25165824);
   EXPECT_EQ(rates.on_node.row, 1025);
+  job.batch.exact = 1;
+  EXPECT_EQ(rebalance_rates(model(), {}, job, machine).between_nodes.gradients, 50331648)
+      << "eight bytes a number";
+  job.batch.exact = 0;
 
   job.exchange.wire = WireDType::kBf16;
   EXPECT_EQ(rebalance_rates(model(), {}, job, machine).between_nodes.row, 16416);

@@ -195,6 +195,10 @@ TEST(MemoryNeed, ReplicasAreWeightsOfEachLayerAndSumsOfBranches) {
   again.keeping.recompute = Recompute::kExperts;
   EXPECT_EQ(replica_bytes(config, specs, again), sparse * tables + 2 * an_expert + 6 * an_expert)
       << "one set of weights";
+  Job exact = job_of_mesh(1, 2);
+  exact.batch.exact = 1;
+  // Of both own experts the other rank's, of both replicas one, and a leaf; eight bytes a number.
+  EXPECT_EQ(replica_bytes(config, specs, exact), sparse * (2 * an_expert + tables) + 5 * 2 * an_expert);
 }
 
 /// Weights travel for nothing, so that whatever may move does.
@@ -204,12 +208,14 @@ TEST(MemoryNeed, ReplicasOfARunTakeNoMoreThanIsCountedAndNotMuchLess) {
   const Index world = Communicator::world().size();
   if (world == 1) GTEST_SKIP() << "one rank has nobody to hold a replica";
   double largest_share = 0;  // not every run splits every expert
-  for (const Index experts : {Index{4}, Index{8}, Index{5}}) {
-    SCOPED_TRACE(experts);
-    testing::TrainingRun run(testing::shape_of(1, world), {.experts = experts, .rebalance = kFreeWeights});
+  for (const auto& [experts, exact] : {std::pair<Index, Index>{4, 0}, {8, 0}, {5, 0}, {4, 1}, {5, 1}}) {
+    SCOPED_TRACE(std::to_string(experts) + ", exact " + std::to_string(exact));
+    testing::TrainingRun run(testing::shape_of(1, world),
+                             {.experts = experts, .rebalance = kFreeWeights, .exact = exact});
     run.losses(4);
     const auto specs = parameter_specs(run.config, experts_of(experts, world, 0));
-    const double counted = replica_bytes(run.config, specs, {.layout = {.mesh = run.mesh.shape()}});
+    const double counted =
+        replica_bytes(run.config, specs, {.batch = {.exact = exact}, .layout = {.mesh = run.mesh.shape()}});
     const double held = run.mesh.world().all_max(static_cast<double>(run.decoder.replica_bytes()));
     EXPECT_LE(held, counted);
     largest_share = std::max(largest_share, held / counted);

@@ -36,8 +36,8 @@ class ExpertRunner {
   /// Floats of the sums of replicas' and split experts' gradients, which all layers share.
   Index replica_sums() const { return sums_.capacity(); }
   /// Bytes of them, at most, of a rank with so many own experts, each with so many trained floats: where each
-  /// has a replica that computes a branch of the tree of sums.
-  static double sum_bytes(Index own, Index floats, Index ranks);
+  /// has a replica that computes a branch of the tree of sums, or integers of exact ones.
+  static double sum_bytes(Index own, Index floats, Index ranks, bool exact);
 
  private:
   NodePeers peers_;

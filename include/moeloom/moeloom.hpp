@@ -163,6 +163,7 @@
 #include "moeloom/plan/rates/rate_cache.hpp"
 
 // A whole run: files in, a tuned model out.
+#include "moeloom/run/asking.hpp"
 #include "moeloom/run/stop_signals.hpp"
 #include "moeloom/run/training.hpp"
 

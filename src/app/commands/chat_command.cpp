@@ -1,15 +1,13 @@
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/generate.hpp"
 
-#include <ctime>
 #include <iostream>
 #include <unistd.h>
 
+#include "ask/answers.hpp"
 #include "cli/options.hpp"
 #include "commands/ask_request.hpp"
 #include "commands/commands.hpp"
 #include "report/run_report.hpp"
-#include "text/text_stream.hpp"
 
 namespace moeloom {
 namespace {
@@ -27,23 +25,12 @@ void check_chat(AskedChat& request, Violations& violations) {
                     folder.string() + " has no chat template; moeloom generate goes on with a text");
 }
 
-JsonValue message_of(const std::string& role, const std::string& content) {
-  return {JsonValue::Object{{"role", {role}}, {"content", {content}}}};
-}
-
-std::tm today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm day{};
-  localtime_r(&now, &day);
-  return day;
-}
-
 /// A conversation that grows turn by turn; rank 0 has it, the others lend their experts.
 class Chat {
  public:
   Chat(const ChatOptions& options, const ModelText& text, LoadedModel& model)
-      : options_(options), text_(text), model_(model), end_tokens_(text.end_tokens()) {
-    if (!options.system.empty()) messages_.push_back(message_of("system", options.system));
+      : options_(options), text_(text), model_(model) {
+    if (!options.system.empty()) messages_.push_back({"system", options.system});
   }
 
   /// Shows the answer as it comes. Collective; throws AgreedError where a turn does not fit the template or
@@ -52,53 +39,30 @@ class Chat {
     std::vector<std::int32_t> prompt;
     agree(model_.mesh().world(), [&] {
       if (!model_.speaks()) return;
-      messages_.push_back(message_of("user", said));
+      messages_.push_back({"user", said});
       try {
-        prompt = prompt_ids();
+        prompt = chat_prompt(text_, messages_, options_.switches,
+                             model_.decoder().config().max_position_embeddings);
       } catch (...) {
         messages_.pop_back();  // the conversation stays as it was before this turn
         throw;
       }
     });
-    GenerationSettings settings{
-        .tokens = options_.tokens, .sampling = options_.sampling, .end_tokens = end_tokens_, .resumes = true};
+    AnswerSettings settings{.tokens = options_.tokens, .sampling = options_.sampling, .stop = options_.stop};
     settings.sampling.seed += messages_.size();
-    if (model_.speaks()) settings.tokens = std::min(settings.tokens, positions() - std::ssize(prompt));
-    TextStream stream(text_, options_.stop);
-    generate(model_.decoder(), model_.mesh(), prompt, settings, [&](std::int32_t token) {
-      std::cout << printable(stream.add(token)) << std::flush;
-      return !stream.stopped();
+    const std::string answer = answer_to(prompt, text_, model_, settings, [](const std::string& part) {
+      std::cout << printable(part) << std::flush;
     });
     if (!model_.speaks()) return;
-    std::cout << printable(stream.finish()) << '\n' << std::flush;
-    messages_.push_back(message_of("assistant", stream.text()));
+    std::cout << '\n' << std::flush;
+    messages_.push_back({"assistant", answer});
   }
 
  private:
-  Index positions() { return model_.decoder().config().max_position_embeddings; }
-
-  std::vector<std::int32_t> prompt_ids() {
-    JsonValue::Object variables = text_.chat().variables(*text_.tokenizer());
-    variables.insert(variables.end(), options_.switches.variables.begin(), options_.switches.variables.end());
-    const std::string prompt = text_.chat()
-                                   .chat_template(false)
-                                   .render({.messages = {messages_},
-                                            .add_generation_prompt = true,
-                                            .variables = std::move(variables),
-                                            .now = today()})
-                                   .text;
-    std::vector<std::int32_t> ids = text_.encode(prompt, false);
-    if (std::ssize(ids) >= positions())
-      throw ConfigError({"the conversation has " + std::to_string(ids.size()) + " tokens, and the model " +
-                         std::to_string(positions()) + " positions: begin a new one"});
-    return ids;
-  }
-
   const ChatOptions& options_;
   const ModelText& text_;
   LoadedModel& model_;
-  const std::vector<std::int32_t> end_tokens_;
-  JsonValue::Array messages_;
+  std::vector<ChatMessage> messages_;
 };
 
 /// The next line that a person writes; none at the end. Rank 0's counts.

@@ -156,30 +156,6 @@ TEST(ExactRun, StopsAtAGradientThatIsNotFiniteAndSaysWhere) {
   }
 }
 
-/// What is broken, of the experts of this rank.
-std::vector<bool> broken_gradients(const TrainingRunSettings& settings) {
-  TrainingRun run(shape_of(1, Communicator::world().size()), settings);
-  run.trainer.step(0);
-  run.store.find("model.norm.weight").value.flat()[3] = 1e30f;
-  EXPECT_THROW(run.trainer.step(1), AgreedError);
-  std::vector<bool> broken;
-  for (const Parameter& parameter : run.store.parameters())
-    if (parameter.spec.placement == Placement::kExperts)
-      for (const float gradient : parameter.grad.flat()) broken.push_back(!std::isfinite(gradient));
-  return broken;
-}
-
-TEST(ExactRun, FindsWhatIsNotFiniteInReplicasToo) {
-  TrainingRunSettings settings = exact_run();
-  const std::vector<bool> without = broken_gradients(settings);
-  EXPECT_TRUE(std::ranges::count(without, true) > 0);
-  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared}) {
-    settings.dispatcher = kind;
-    settings.rebalance = kFreeWeights;
-    EXPECT_EQ(broken_gradients(settings), without) << name_of(kind);
-  }
-}
-
 TEST(ExactRun, RefusesWhatAddsInAnOrderOfItsOwn) {
   const auto refuses = [](const TrainingRunSettings& settings, const std::string& word) {
     try {

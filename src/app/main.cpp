@@ -21,7 +21,6 @@
 #include "cli/rows/flag_words.hpp"
 #include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
-#include "fields/option_table.hpp"
 #include "record/exit_code.hpp"
 #include "watch/watcher.hpp"
 

@@ -69,6 +69,10 @@ struct MeshOptions {
 /// What an unset MOELOOM_GMM_PATCH means: auto's rule, or upstream's answer (skip).
 enum class GmmRule { kAuto, kUpstream };
 
+/// Each thread has a stack and workspaces of its own; more of them than any machine has processors would only
+/// use up memory.
+inline constexpr Index kMostThreads = 1024;
+
 struct KernelOptions {
   std::string kernels = "auto";  // "none", or ids with commas
   GmmRule gmm_rule = GmmRule::kAuto;

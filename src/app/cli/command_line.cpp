@@ -1,6 +1,7 @@
 #include "cli/command_line.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "cli/flag_names.hpp"

@@ -4,6 +4,8 @@
 // take its value as a word of its own, and knows neither the line of a file nor a value with a # in it.
 #pragma once
 
+#include <string>
+
 #include "cli/command_line.hpp"
 #include "fields/option_table.hpp"
 

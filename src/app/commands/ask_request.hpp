@@ -4,7 +4,7 @@
 #include "ask/loaded_model.hpp"
 #include "cli/environment.hpp"
 #include "cli/options.hpp"
-#include "cli/program_log.hpp"
+#include "log/program_log.hpp"
 
 namespace moeloom {
 

@@ -14,10 +14,10 @@
 #include <thread>
 
 #include "cli/environment.hpp"
-#include "cli/program_log.hpp"
 #include "cli/rows/bench_ep_options.hpp"
 #include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
+#include "log/program_log.hpp"
 #include "open/model_source.hpp"
 #include "open/processors.hpp"
 #include "open/run_decision.hpp"

@@ -9,8 +9,8 @@
 #include <functional>
 
 #include "cli/options.hpp"
-#include "cli/program_log.hpp"
 #include "commands/commands.hpp"
+#include "log/program_log.hpp"
 #include "open/model_source.hpp"
 #include "report/run_report.hpp"
 

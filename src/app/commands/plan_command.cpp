@@ -11,6 +11,7 @@
 #include <cstdio>
 
 #include "cli/environment.hpp"
+#include "cli/flag_names.hpp"
 #include "cli/options.hpp"
 #include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
@@ -243,7 +244,8 @@ void write_json(const PlanOptions& options, const PlannedJob& planned,
     document.set("decision", decision);
   }
   document.set("recommended", points.front().fits ? run_line(options, points.front()) : std::string());
-  document.set("fits_with", fit ? changed_plan_options(planned.job, fit->job) : std::string());
+  document.set("fits_with",
+               fit ? with_flag_names(changed_plan_options(planned.job, fit->job)) : std::string());
   document.write(options.json);
 }
 
@@ -281,7 +283,7 @@ void print_advice(const PlanOptions& options, const PlannedJob& planned, const M
   PlannedJob laid = planned;
   laid.job = smallest.job;
   std::printf("\n%s%s", memory_advice(planned, smallest, fit).c_str(),
-              memory_changes_text(laid, machine).c_str());
+              with_flag_names(memory_changes_text(laid, machine)).c_str());
   print_slices(options, planned, smallest);
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cli/flag_names.hpp"
 #include "fields/adapter_text.hpp"
 #include "fields/job_words.hpp"
 #include "fields/option_groups.hpp"
@@ -126,7 +127,7 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   if (options.gmm_budget_bytes != KernelOptions{}.gmm_budget_bytes)
     line += " --gmm-budget " + exact_bytes_text(options.gmm_budget_bytes);
   if (options.lora) line += " --lora " + adapter_text(options.lora);
-  line += changed_keeping({}, job.keeping);
+  line += with_flag_names(changed_keeping({}, job.keeping));
   if (const Index memory = memory_of_a_rank(options); memory > 0)
     line += " --memory " + exact_bytes_text(memory);
   return line + " --data " + options.data.string();
@@ -158,8 +159,9 @@ std::string memory_advice(const PlannedJob& planned, const PredictedPoint& small
                                        std::to_string(nodes_of(planned.job.layout))
                                  : "";
   return nothing + "the cheapest change that fits, with the same tokens a step" + where + ": " +
-         changed_plan_options(planned.job, fit->job) + "\n  " + need_text(fit->job, fit->memory) +
-         (more ? "\nas it is the job needs nodes of " + needed : "") + "\n";
+         with_flag_names(changed_plan_options(planned.job, fit->job)) + "\n  " +
+         need_text(fit->job, fit->memory) + (more ? "\nas it is the job needs nodes of " + needed : "") +
+         "\n";
 }
 
 }  // namespace moeloom

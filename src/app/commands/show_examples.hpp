@@ -2,6 +2,8 @@
 // all.
 #pragma once
 
+#include <vector>
+
 #include "data/record_reader.hpp"
 #include "fields/data_source.hpp"
 

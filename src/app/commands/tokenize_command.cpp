@@ -12,11 +12,11 @@
 
 #include "cli/environment.hpp"
 #include "cli/options.hpp"
-#include "cli/program_log.hpp"
 #include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
 #include "data/document_reader.hpp"
 #include "fields/data_source.hpp"
+#include "log/program_log.hpp"
 #include "open/processors.hpp"
 #include "record/log.hpp"
 #include "text/model_text.hpp"

@@ -8,10 +8,10 @@
 
 #include "cli/environment.hpp"
 #include "cli/options.hpp"
-#include "cli/program_log.hpp"
 #include "cli/terminal.hpp"
 #include "commands/commands.hpp"
 #include "fields/train_fields.hpp"
+#include "log/program_log.hpp"
 #include "open/processors.hpp"
 #include "record/exit_code.hpp"
 #include "report/run_report.hpp"

@@ -37,7 +37,7 @@ OptionTexts plan_texts(const Job& job) {
 std::string changed(const OptionTexts& before, const OptionTexts& after) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < after.size(); ++i)
-    if (before[i] != after[i]) words.push_back("--" + after[i].first + " " + after[i].second);
+    if (before[i] != after[i]) words.push_back("`" + after[i].first + "` " + after[i].second);
   return joined(words, " ");
 }
 

@@ -2,7 +2,6 @@
 #include "moeloom/kernels/registry.hpp"
 
 #include "fields/option_groups.hpp"
-#include "open/processors.hpp"
 
 namespace moeloom {
 

@@ -36,8 +36,8 @@ void add_model_options(OptionTable& table, ModelOptions& model) {
 
 void check_shape_source(const ModelOptions& model, Violations& violations) {
   violations.unless(model.folder.empty() || model.shape_given.empty(),
-                    "`model` takes the shape from " + (model.folder / "config.json").string() +
-                        "; remove --" + joined(model.shape_given, ", --"));
+                    "`model` takes the shape from " + (model.folder / "config.json").string() + "; remove `" +
+                        joined(model.shape_given, "`, `") + "`");
 }
 
 const std::vector<std::string>& shape_option_names() {
@@ -72,7 +72,7 @@ std::vector<std::string> shape_violations(const ModelOptions& given, const Model
     const std::string wanted = asked_table.find(name)->get();
     const std::string there = found_table.find(name)->get();
     if (wanted != there)
-      violations.push_back("--" + name + " = " + wanted + ", but the model that is loaded has " + there +
+      violations.push_back("`" + name + "` = " + wanted + ", but the model that is loaded has " + there +
                            "; remove the option");
   }
   return violations;

@@ -151,7 +151,7 @@ std::vector<std::string> router_loss_violations(const TrainOptions& options, con
   std::vector<std::string> violations;
   const auto refuse = [&](const char* name, double coefficient, const std::string& reason) {
     if (coefficient <= 0) return;
-    violations.push_back("--" + std::string(name) + " " + value_text(coefficient) +
+    violations.push_back("`" + std::string(name) + "` " + value_text(coefficient) +
                          " has nothing to weigh: " + reason + "; remove it");
   };
   const std::string no_experts = "no layer of this model has experts";

@@ -17,8 +17,8 @@ struct Mark {
   const char* key;
   const char* option;
 };
-constexpr std::array kOptions = {Mark{"learn", "`learn`"}, Mark{"too_long", "`too-long`"},
-                                 Mark{"heldout", "`heldout`"}};
+constexpr std::array kOptions = {Mark{"learn", "learn"}, Mark{"too_long", "too-long"},
+                                 Mark{"heldout", "heldout"}};
 
 /// "0.7, 0.3"
 std::string weights_text(const std::vector<DataSource>& sources) {
@@ -128,10 +128,10 @@ std::vector<Event> data_changes(const Document& then, const Document& now) {
   for (const auto& [key, option] : kOptions)
     if (then.has(key) && now.has(key) && then.text(key) != now.text(key))
       changes.push_back(Event()
-                            .with("changed", option + 2)
+                            .with("changed", option)
                             .with("then", then.text(key))
                             .with("now", now.text(key))
-                            .with("keep", std::string(option) + " " + then.text(key)));
+                            .with("keep", "`" + std::string(option) + "` " + then.text(key)));
   if (then.has("data_weights") && now.has("data_weights") &&
       then.text("data_weights") != now.text("data_weights"))
     changes.push_back(Event()

@@ -8,10 +8,6 @@
 
 namespace moeloom {
 
-/// Each thread has a stack and workspaces of its own; more of them than any machine has processors would only
-/// use up memory.
-inline constexpr Index kMostThreads = 1024;
-
 /// masks [ranks, words]: the processors that each rank of a node may run on, bit by bit -> how many `rank`
 /// should count as its own: each divided by the ranks that may run on it, the sum rounded down; at least 1.
 int share_of_processors(std::span<const std::int64_t> masks, int ranks, int rank);

@@ -37,7 +37,7 @@ Event change(const std::string& option, const std::string& then, const std::stri
       .with("changed", option)
       .with("then", then)
       .with("now", now)
-      .with("keep", "--" + option + " " + then);
+      .with("keep", "`" + option + "` " + then);
 }
 
 template <std::size_t N>

@@ -1,5 +1,7 @@
 // `moeloom train --rebalance`, whole commands.
 
+#include <optional>
+
 #include "program/program_testing.hpp"
 #include "support/files.hpp"
 

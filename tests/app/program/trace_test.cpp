@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <csignal>
+#include <cstdint>
 #include <future>
 #include <map>
 

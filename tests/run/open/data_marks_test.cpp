@@ -83,10 +83,10 @@ TEST_F(DataMarks, NameOptionsThatChooseOtherTokens) {
                                 o.rows.learn = LearnRule::kLast;
                                 o.too_long = TooLong::kDrop;
                               }))),
-            (Texts{"changed=learn then=assistant now=last keep=\"--learn assistant\"",
-                   "changed=too-long then=cut now=drop keep=\"--too-long cut\""}));
+            (Texts{"changed=learn then=assistant now=last keep=\"`learn` assistant\"",
+                   "changed=too-long then=cut now=drop keep=\"`too-long` cut\""}));
   EXPECT_EQ(texts(then, marks({{}}, with([](DataOptions& o) { o.heldout = 0.1; }))),
-            Texts{"changed=heldout then=0.05 now=0.1 keep=\"--heldout 0.05\""});
+            Texts{"changed=heldout then=0.05 now=0.1 keep=\"`heldout` 0.05\""});
   const auto weighted = [&](double second) {
     return marks({{}, {}}, with([&](DataOptions& o) {
                    o.sources = {{"a.jsonl", 0.7}, {"b.jsonl", second}};
@@ -117,7 +117,7 @@ TEST_F(DataMarks, AreComparedWithTheSettingsOfARun) {
       marks({{.learns = "1", .first_id = 7}}, with([](DataOptions& o) { o.rows.learn = LearnRule::kLast; }));
   const std::vector<Event> changes = changes_between(TrainerState::from(then.to_document()), now);
   ASSERT_EQ(changes.size(), 1u);
-  EXPECT_EQ(changes.front().text(), "changed=learn then=assistant now=last keep=\"--learn assistant\"");
+  EXPECT_EQ(changes.front().text(), "changed=learn then=assistant now=last keep=\"`learn` assistant\"");
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(MemoryCeiling, WhatTheMachineHasNoRoomForIsRefusedWithWhatWouldHelp) {
   } catch (const ConfigError& error) {
     const std::string text = error.what();
     for (const char* said : {"left for each rank, less than the ", "  activations  ", "  program and MPI  ",
-                             "changed alone, ", "  --recompute experts: -", "  --accumulate 2: -",
+                             "changed alone, ", "  `recompute` experts: -", "  `accumulate` 2: -",
                              "the cheapest change that fits", "is enough as it is"})
       EXPECT_EQ(count_of(text, said), 1u) << said << " in\n" << text;
   }

@@ -66,13 +66,13 @@ TEST(RunFolder, IsRefusedWhereItHoldsAnotherRun) {
   EXPECT_EQ(refusal_of(run_into(one, one)), nothing);
   EXPECT_EQ(refusal_of(run_into(one, {}, true)), nothing);
   EXPECT_EQ(refusal_of(run_into(two, one, true)), nothing);
-  EXPECT_NE(refusal_of(run_into(one)).find("go on with it by --resume"), std::string::npos);
+  EXPECT_NE(refusal_of(run_into(one)).find("go on with it by `resume`"), std::string::npos);
   const std::string mixed = refusal_of(run_into(two, one));
-  EXPECT_NE(mixed.find(two.string() + " holds a run already that --resume " + one.string()),
+  EXPECT_NE(mixed.find(two.string() + " holds a run already that `resume` " + one.string()),
             std::string::npos)
       << mixed;
   const std::string lost = refusal_of(run_into(one, one / "checkpoint-2", true));
-  EXPECT_NE(lost.find("--overwrite would remove " + one.string()), std::string::npos) << lost;
+  EXPECT_NE(lost.find("`overwrite` would remove " + one.string()), std::string::npos) << lost;
 }
 
 TEST(RunFolder, KeepsItsOldSettingsWhereNewOnesCannotBeWritten) {
@@ -92,7 +92,7 @@ TEST(RunFolder, OverwriteRemovesWhatStartsBeforeHaveLeft) {
   const TemporaryFolder folder;
   for (const char* name : {"ended", "stall"}) fs::create_directory(folder / name);
   write_bytes(folder / "ended" / "rank-0", "1 0 h train\n");
-  write_bytes(folder / "elastic", "--ep 4\n");
+  write_bytes(folder / "elastic", "`ep` 4\n");
   TrainOptions options;
   options.run.folder = folder.path();
   begin_run_folder(options);
@@ -180,7 +180,7 @@ TEST(Positions, OfALoadedModelBoundTheSequence) {
   const auto violations = violations_at(130);
   ASSERT_EQ(violations.size(), 1u);
   for (const char* part : {"seq-len = 130 is longer than max_position_embeddings = 128",
-                           "the last 2 positions", "choose --seq-len up to 128"})
+                           "the last 2 positions", "choose `seq-len` up to 128"})
     EXPECT_NE(violations[0].find(part), std::string::npos) << violations[0];
 }
 

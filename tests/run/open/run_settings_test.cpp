@@ -58,22 +58,22 @@ TEST(RunSettings, MoreStepsChangeTheScheduleAndSaySo) {
                          .with("now", schedule(after, kWidth).at(200))
                          .with("step", 200);
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.run.steps = 800; }),
-            (Texts{"changed=warmup then=50 now=80 keep=\"--warmup 50\"",
-                   "changed=schedule-steps then=500 now=800 keep=\"--schedule-steps 500\"", seam.text()}));
+            (Texts{"changed=warmup then=50 now=80 keep=\"`warmup` 50\"",
+                   "changed=schedule-steps then=500 now=800 keep=\"`schedule-steps` 500\"", seam.text()}));
 }
 
 TEST(RunSettings, EachIsNamedWithTheOptionThatKeepsIt) {
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.router.aux_loss_coef = 0.5; }),
-            Texts{"changed=aux-loss-coef then=0.02 now=0.5 keep=\"--aux-loss-coef 0.02\""});
+            Texts{"changed=aux-loss-coef then=0.02 now=0.5 keep=\"`aux-loss-coef` 0.02\""});
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.router.z_loss_coef = 1e-5; }),
-            Texts{"changed=z-loss-coef then=0 now=1e-05 keep=\"--z-loss-coef 0\""});
+            Texts{"changed=z-loss-coef then=0 now=1e-05 keep=\"`z-loss-coef` 0\""});
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.run.seed = 7; }),
-            Texts{"changed=seed then=0 now=7 keep=\"--seed 0\""});
+            Texts{"changed=seed then=0 now=7 keep=\"`seed` 0\""});
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.batch.sequences = 8; }),
-            Texts{"changed=global-batch then=16 now=8 keep=\"--global-batch 16\""});
+            Texts{"changed=global-batch then=16 now=8 keep=\"`global-batch` 16\""});
   const Texts peak = changes_by([](TrainOptions& o) { o.optimizer.learning_rate = 1e-4; });
   ASSERT_EQ(peak.size(), 2u);
-  EXPECT_EQ(peak[0], "changed=lr then=0.001 now=1e-04 keep=\"--lr 0.001\"");
+  EXPECT_EQ(peak[0], "changed=lr then=0.001 now=1e-04 keep=\"`lr` 0.001\"");
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.optimizer.final_lr_fraction = 0; }).size(), 2u);
 }
 
@@ -83,15 +83,15 @@ TEST(RunSettings, RoutersOfAnotherKindAreNamed) {
     return texts.size() == 1 ? texts.front() : std::to_string(texts.size()) + " changes";
   };
   EXPECT_EQ(only([](RouterOptions& r) { r.dtype = RouterDType::kFp64; }),
-            "changed=router-dtype then=fp32 now=fp64 keep=\"--router-dtype fp32\"");
+            "changed=router-dtype then=fp32 now=fp64 keep=\"`router-dtype` fp32\"");
   EXPECT_EQ(only([](RouterOptions& r) { r.aux_loss_over = BalanceOver::kSequence; }),
-            "changed=aux-loss-over then=micro-batch now=sequence keep=\"--aux-loss-over micro-batch\"");
+            "changed=aux-loss-over then=micro-batch now=sequence keep=\"`aux-loss-over` micro-batch\"");
   EXPECT_EQ(only([](RouterOptions& r) { r.aux_loss_pooled = false; }),
-            "changed=aux-loss then=pooled now=layer keep=\"--aux-loss pooled\"");
+            "changed=aux-loss then=pooled now=layer keep=\"`aux-loss` pooled\"");
   EXPECT_EQ(only([](RouterOptions& r) { r.kind = RouterKind::kTopK; }), "0 changes") << "said, not new";
   const Texts chosen = changes_by([](TrainOptions& o) { o.router.kind = RouterKind::kExpertChoice; });
   ASSERT_EQ(chosen.size(), 2u) << "and its coefficient of the balance loss";
-  EXPECT_EQ(chosen[1], "changed=router then=top-k now=expert-choice keep=\"--router top-k\"");
+  EXPECT_EQ(chosen[1], "changed=router then=top-k now=expert-choice keep=\"`router` top-k\"");
 }
 
 TEST(RunSettings, WhatAnOlderProgramDidNotRecordOfRoutersIsNotCompared) {

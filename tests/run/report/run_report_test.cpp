@@ -152,8 +152,8 @@ TEST(CollapseEvent, AllLayersOfAStepShareALine) {
   EXPECT_EQ(
       collapse_event({hot}, {}).value().text(),
       "collapse=begins step=40 layer=2 expert=5 share_of_tokens=0.83 dead_experts=0 reason=\"most tokens of "
-      "the layer chose this expert for 20 steps in a row; if it stays, raise --aux-loss-coef or lower "
-      "--lr\"");
+      "the layer chose this expert for 20 steps in a row; if it stays, raise `aux-loss-coef` or lower "
+      "`lr`\"");
   CollapseEvent dead{
       .step = 40, .layer = 0, .sign = CollapseSign::kDeadExperts, .expert = 1, .dead_experts = 3};
   CollapseEvent end = hot;

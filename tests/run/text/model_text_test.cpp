@@ -24,7 +24,7 @@ TEST(ModelText, AdvisesWhatItsCommandTakes) {
   EXPECT_EQ(message(""),
             "there is no tokenizer.json in /nowhere: vocab_size = 512, and bytes need 256; put the model's "
             "tokenizer there");
-  EXPECT_NE(message("ask in ids: --prompt-ids 1,2,3").find("there, or ask in ids: --prompt-ids 1,2,3"),
+  EXPECT_NE(message("ask in ids: `prompt-ids` 1,2,3").find("there, or ask in ids: `prompt-ids` 1,2,3"),
             std::string::npos);
 }
 

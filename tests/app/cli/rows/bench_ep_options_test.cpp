@@ -1,5 +1,6 @@
 #include "cli/rows/bench_ep_options.hpp"
 
+#include "cli/flag_names.hpp"
 #include "cli/parse.hpp"
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@ std::string refusal(const std::vector<const char*>& words, Index world = 2) {
     const BenchEpOptions options = testing::parse(parse_bench_ep_options, words);
     violations.add(bench_ep_violations(options, options.model.shape, world));
   });
-  for (const std::string& each : violations.list()) text += each + "\n";
+  for (const std::string& each : violations.list()) text += with_flag_names(each) + "\n";
   return text;
 }
 

@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 
+#include "cli/flag_names.hpp"
 #include "cli/options.hpp"
 #include "cli/parse.hpp"
 #include <gtest/gtest.h>
@@ -75,7 +76,7 @@ TEST(PlanOptions, WhatDoesNotFitSaysItsArithmetic) {
     try {
       plan(std::move(words));
     } catch (const ConfigError& error) {
-      return error.what();
+      return with_flag_names(error.what());
     }
     return "";
   };

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "cli/flag_names.hpp"
 #include "cli/options.hpp"
 #include "cli/rows/command_tables.hpp"
 #include "fields/data_source.hpp"
@@ -30,7 +31,9 @@ Words complaints(const Words& words) {
   try {
     parse(words);
   } catch (const ConfigError& error) {
-    return error.violations();
+    Words shown;
+    for (const std::string& violation : error.violations()) shown.push_back(with_flag_names(violation));
+    return shown;
   }
   return {};
 }

@@ -1,4 +1,4 @@
-#include "train_run.hpp"
+#include "step/train_run.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

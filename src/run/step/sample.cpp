@@ -1,4 +1,4 @@
-#include "sample.hpp"
+#include "step/sample.hpp"
 
 #include "moeloom/model/generate.hpp"
 

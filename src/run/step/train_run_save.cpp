@@ -10,7 +10,7 @@
 #include "fields/option_values.hpp"
 #include "open/data_marks.hpp"
 #include "open/run_settings.hpp"
-#include "train_run.hpp"
+#include "step/train_run.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/progress.hpp"
+#include "log/progress.hpp"
 
 #include <algorithm>
 #include <array>

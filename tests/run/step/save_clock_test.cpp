@@ -1,4 +1,4 @@
-#include "save_clock.hpp"
+#include "step/save_clock.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "sample.hpp"
+#include "step/sample.hpp"
 
 #include "moeloom/model/hf/config.hpp"
 
@@ -18,7 +18,7 @@ TEST(WhyNoSample, NamesTheFirstThatStandsInItsWay) {
   EXPECT_EQ(why_no_sample(run, &bytes, config), "");
   config.max_position_embeddings = 31;
   EXPECT_EQ(why_no_sample(run, &bytes, config),
-            "--prompt and --sample-chars make 32 positions, but max_position_embeddings = 31");
+            "`prompt` and `sample-chars` make 32 positions, but max_position_embeddings = 31");
   config.vocab_size = 512;
   EXPECT_EQ(why_no_sample(run, nullptr, config),
             "the model has no tokenizer: vocab_size = 512, and bytes need 256");

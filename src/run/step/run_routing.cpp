@@ -1,4 +1,4 @@
-#include "run_routing.hpp"
+#include "step/run_routing.hpp"
 
 #include "moeloom/base/errors.hpp"
 

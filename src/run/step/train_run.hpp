@@ -15,8 +15,8 @@
 #include "record/trace.hpp"
 #include "report/run_report.hpp"
 #include "report/run_time.hpp"
-#include "run_routing.hpp"
-#include "save_clock.hpp"
+#include "step/run_routing.hpp"
+#include "step/save_clock.hpp"
 #include "watch/fault_injector.hpp"
 
 namespace moeloom {

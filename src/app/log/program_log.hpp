@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "cli/progress.hpp"
+#include "log/progress.hpp"
 
 namespace spdlog {
 class logger;

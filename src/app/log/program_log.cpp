@@ -1,4 +1,4 @@
-#include "cli/program_log.hpp"
+#include "log/program_log.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -7,7 +7,7 @@
 #include "open/run_folder.hpp"
 #include "open/run_settings.hpp"
 #include "report/run_report.hpp"
-#include "train_run.hpp"
+#include "step/train_run.hpp"
 
 namespace moeloom {
 

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "cli/flag_names.hpp"
 #include "cli/options.hpp"
 #include "fields/train_fields.hpp"
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ TrainOptions options_of(const std::vector<const char*>& words) {
 
 bool says(const std::vector<std::string>& violations, const std::string& words) {
   for (const std::string& violation : violations)
-    if (violation.find(words) != std::string::npos) return true;
+    if (with_flag_names(violation).find(words) != std::string::npos) return true;
   return false;
 }
 

@@ -11,8 +11,8 @@
 #include "open/run_folder.hpp"
 #include "open/run_settings.hpp"
 #include "report/run_report.hpp"
-#include "sample.hpp"
-#include "train_run.hpp"
+#include "step/sample.hpp"
+#include "step/train_run.hpp"
 
 namespace moeloom {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "fields/train_fields.hpp"
 #include "open/run_setup.hpp"
-#include "train_run.hpp"
+#include "step/train_run.hpp"
 
 namespace moeloom {
 namespace {

@@ -12,6 +12,7 @@ int main(int argc, char** argv) try {
   Session session(argc, argv);
   Communicator world = Communicator::world();
   const bool speaks = world.rank() == 0;
+  if (argc < 4) throw ConfigError({"usage: finetune MODEL chats.jsonl TUNED [STEPS]"});
   TrainOptions options;
   options.model.folder = argv[1];
   options.data.sources = {{argv[2]}};
@@ -21,10 +22,8 @@ int main(int argc, char** argv) try {
   options.mesh.ep = world.size();
   options.batch = {.sequences = 4, .length = 64};
   options.run.steps = argc > 4 ? std::stoll(argv[4]) : 200;
-  if (std::filesystem::exists(options.run.folder)) {
-    options.run.resume = options.run.folder;
-    options.model.folder.clear();
-  }
+  if (std::filesystem::exists(options.run.folder))
+    options.model = {}, options.run.resume = options.run.folder;
 
   RunHost host;
   host.stop = [&] { return signals.take(); };
@@ -33,7 +32,7 @@ int main(int argc, char** argv) try {
   };
   Training training(std::move(world), options, host);
   while (training.step()) continue;
-  return training.finish() == RunEnd::kDone ? 0 : 75;
+  return static_cast<int>(training.finish());  // 0: done
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';
   abort_all_ranks(1);

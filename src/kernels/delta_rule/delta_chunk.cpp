@@ -79,11 +79,24 @@ void transpose_panels(Panels from, Panels to) {
   }
 }
 
+/// By strips of as many columns on every processor, however many a panel holds: the order of the sum is one.
 float dot(Panels a, Panels b) {
+  constexpr Index kStrip = kPartialSums / 2;  // two rows go to the partial sums in turn
+  const Index columns = padded_columns(a.cols);
+  const auto place = [](Panels panels, Index row, Index column) {
+    return panels.data + column / kPanelColumns * panels.panel_floats() + row * kPanelColumns +
+           column % kPanelColumns;
+  };
   double sum = 0;
-  for (Index first = 0; first < a.cols; first += kPanelColumns)
-    sum += static_cast<double>(
-        ordered_dot(a.cols_after(first).data, b.cols_after(first).data, a.panel_floats()));
+  for (Index first = 0; first < a.cols; first += kStrip) {
+    ordered::Chains chains = {};
+    for (Index row = 0; row < a.depth; ++row)
+      for (Index c = 0; c < kStrip && first + c < columns; c += kLanes) {
+        Lanes& chain = chains[at((row % 2 * kStrip + c) / kLanes)];
+        chain = multiply_add(load(place(a, row, first + c)), load(place(b, row, first + c)), chain);
+      }
+    sum += static_cast<double>(ordered::total(chains));
+  }
   return static_cast<float>(sum);
 }
 

@@ -60,11 +60,15 @@ void substitute_down(ConstMatrixView a, Panels c) {
   }
 }
 
+/// A row adds what lies behind its step first and then what lies in it, so that bits depend on the step: it
+/// is the smallest tile's on every processor.
 void substitute_up(ConstMatrixView a, Panels c) {
-  const Index last = (a.rows - 1) / kTileRows * kTileRows;
+  constexpr Index kStep = 6;
+  static_assert(kStep <= kTileRows);
+  const Index last = (a.rows - 1) / kStep * kStep;
   for (Index first = 0; first < c.cols; first += kPanelColumns)
-    for (Index i = last; i >= 0; i -= kTileRows) {
-      const MatrixView rows = panel(c, first).rows_from(i, tile_rows(i, a.rows));
+    for (Index i = last; i >= 0; i -= kStep) {
+      const MatrixView rows = panel(c, first).rows_from(i, std::min(kStep, a.rows - i));
       const Index end = i + rows.rows;
       if (end < a.rows)
         multiply(upper_tile(a, i, end), a.rows - end, c.cols_after(first).rows_after(end), rows, Write::kAdd);

@@ -10,6 +10,11 @@ launch/build.sh -DMOELOOM_TESTS=ON ${MOELOOM_CMAKE_OPTIONS:-} -- all
 # shellcheck source=launch/env.sh
 . launch/env.sh
 build=${MOELOOM_BUILD:-build}
+# Open MPI 4 removes the folder of all jobs with the last of them, perhaps just when another one makes it. What is in use
+# stays.
+in_use=${TMPDIR:-/tmp}/ompi.$(uname -n | cut -d. -f1).$(id -u)/tests.$$
+mkdir -p "$in_use"
+trap 'rmdir -p "$in_use" 2> /dev/null || true' EXIT
 # Two at a time: most wait for a process that they started.
 ctest --test-dir "$build" --output-on-failure -j "${CTEST_PARALLEL_LEVEL:-2}" "$@"
 # Why tests were skipped, if any were: as scripts say it, and as GoogleTest does of a program whose every test was.

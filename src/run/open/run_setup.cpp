@@ -225,7 +225,7 @@ RunSetup agree_on_run(const TrainOptions& asked, const Communicator& world, cons
     });
     violations.add(option_violations(asked, world.size()));
     violations.unless(request.flags.faults.empty() || asked.run.allow_faults,
-                      "faults are asked for, which break a run on purpose; take them back, or allow them by "
+                      "planned faults break a run on purpose; take them back, or allow them by "
                       "`allow-faults`");
     violations.attempt([&] { gmm_request(asked.kernels, request.flags); });
     open_inputs(asked, world.size(), start_error, setup.inputs, violations);

@@ -87,7 +87,7 @@ TEST_F(StallCommand, NobodyWatchesWhereTheTimeIsZero) {
 TEST_F(StallCommand, AFaultIsRefusedUnlessItIsAllowed) {
   const Outcome outcome = shell("MOELOOM_FAULT=stop:1:2:experts " + train(2, "--run " + path("run")));
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(count_of(outcome.output, "MOELOOM_FAULT is set, which breaks a run on purpose"), 1u)
+  EXPECT_EQ(count_of(outcome.output, "planned faults (MOELOOM_FAULT) break a run on purpose"), 1u)
       << outcome.output;
   const Outcome wrong = shell("MOELOOM_FAULT=stop " + train(2, "--allow-faults --run " + path("run")));
   EXPECT_EQ(count_of(wrong.output, "KIND:RANK:STEP:WHERE[:LAYER]"), 1u) << wrong.output;

@@ -20,7 +20,8 @@ std::vector<FlagWord> all_words() {
   ConvertOptions convert;
   Upcycling upcycling;
   std::vector<FlagWord> words = {word_of("bf16 emulation", "MOELOOM_BF16=emulate"),
-                                 word_of("fused ops", "MOELOOM_FUSED_OPS")};
+                                 word_of("fused ops", "MOELOOM_FUSED_OPS"),
+                                 word_of("planned faults", "MOELOOM_FAULT")};
   for (const OptionTable& table :
        {train_table(train), generate_table(generate), convert_table(convert, upcycling)})
     for (const Option& option : table.options())

@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 
+#include "cli/flag_names.hpp"
 #include "cli/options.hpp"
 #include "cli/parse.hpp"
 #include "support/files.hpp"
@@ -39,7 +40,9 @@ TEST(CommandOptions, WhatCannotBeReadIsListedFirstAndThenEveryOtherMistake) {
     try {
       parse(parse_generate_options, words);
     } catch (const ConfigError& error) {
-      return error.violations();
+      std::vector<std::string> shown;
+      for (const std::string& violation : error.violations()) shown.push_back(with_flag_names(violation));
+      return shown;
     }
     return std::vector<std::string>();
   };
@@ -98,7 +101,7 @@ TEST(CommandOptions, WhatBelongsToAnotherOptionOrExcludesItSaysSo) {
     try {
       parse(parser, words);
     } catch (const ConfigError& error) {
-      return error.what();
+      return with_flag_names(error.what());
     }
     return "";
   };

@@ -22,9 +22,8 @@ int main(int argc, char** argv) try {
   options.mesh.ep = world.size();
   options.batch = {.sequences = 4, .length = 64};
   options.run.steps = argc > 4 ? std::stoll(argv[4]) : 200;
-  if (std::filesystem::exists(options.run.folder))
-    options.model = {}, options.run.resume = options.run.folder;
-
+  options.run.overwrite = checkpoints_of(options.run.folder).empty();  // killed before its first one, perhaps
+  if (!options.run.overwrite) options.model = {}, options.run.resume = options.run.folder;
   RunHost host;
   host.stop = [&] { return signals.take(); };
   host.say = [&](LogLevel level, const Event& event) {

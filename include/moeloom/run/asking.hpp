@@ -25,11 +25,12 @@ struct ChatMessage {
 using ShowText = std::function<void(const std::string&)>;
 
 /// Every function is collective over the world that it was given: rank 0 asks and is answered, the others
-/// lend their experts. They throw AgreedError.
+/// lend their experts. They throw AgreedError; after any other exception, of one rank alone or of `show`, the
+/// job has to end (abort_all_ranks).
 class Asking {
  public:
-  /// options.model: a run, a checkpoint or a Hugging Face folder with weights and a tokenizer. The threads of
-  /// a rank are those that OpenMP has here.
+  /// The same options on every rank. options.model: a run, a checkpoint or a Hugging Face folder with weights
+  /// and a tokenizer. The threads of a rank are those that OpenMP has here.
   Asking(Communicator world, const AskOptions& options, const RunHost& host = {});
   Asking(Asking&&) noexcept;
   ~Asking();

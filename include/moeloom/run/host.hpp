@@ -34,6 +34,8 @@ struct RunHost {
   /// The number of a signal that asks for the end since it was last called, 0 for none (StopSignals::take):
   /// all ranks stop after the same step, with a checkpoint.
   std::function<int()> stop = {};
+  /// When the caller began what this run's time is counted from, in seconds since 1970; 0: now.
+  double started = 0;
   /// Where each rank is, for one who watches it; null: nobody does.
   PositionBoard* board = nullptr;
 };

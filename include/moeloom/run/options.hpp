@@ -47,7 +47,7 @@ struct ModelOptions {
   std::filesystem::path folder;
   std::filesystem::path tokenizer;  // a folder with tokenizer.json; empty: the model's
   ModelConfig shape;
-  std::vector<std::string> shape_given;  // names of the shape options that were given, sorted
+  std::vector<std::string> shape_given;  // shape options that the folder's model has to agree with, sorted
   NamePatterns allow_missing;            // tensors that the folder may lack, or have too many
   std::set<std::string> ignored_keys;    // of its files and of data, that may be unknown
 };

@@ -9,6 +9,7 @@ namespace moeloom {
 /// thread they meet. A second SIGINT ends it at once. Call it on the first thread, before MPI starts.
 void hold_stop_signals();
 
+/// Where it ends, signals stay held: it is for a program whose whole work is to be stopped in order.
 class StopSignals {
  public:
   /// Holds them, and takes them from now on, all on the first thread. Throws Error with the system's text.

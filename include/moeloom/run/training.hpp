@@ -26,8 +26,9 @@ enum class RunEnd {
 class Training {
  public:
   /// Opens model, data and the run's folder, decides what runs, and loads weights, or the checkpoint of
-  /// options.run.resume. The options, the same on every rank, are those of train.conf. The threads of a rank
-  /// are those that OpenMP has here. Throws AgreedError with everything that is wrong with them.
+  /// options.run.resume. The options, the same on every rank, are those of train.conf. A rank has the threads
+  /// that OpenMP has here; while text is tokenized, all processors, or options.kernels.threads. Throws
+  /// AgreedError with everything that is wrong.
   Training(Communicator world, const TrainOptions& options, const RunHost& host = {});
   Training(Training&&) noexcept;
   ~Training();
@@ -42,10 +43,11 @@ class Training {
   bool step();
   /// The mean loss of held-out data in nats a token; none where nothing is held out.
   std::optional<double> evaluate();
-  /// A checkpoint of now in the run's folder. Where the disk refuses it, an event says so.
+  /// A checkpoint of now in the run's folder. An event says where the disk refuses it, or where it is left
+  /// out because the last step was skipped: what may be broken must not replace what is good.
   void save();
-  /// After the last step: the last validation and checkpoint, the export, the sample and the report. After a
-  /// stop there is nothing more to do.
+  /// After the last step: the last validation and checkpoint, the export, the sample and the report. Before
+  /// it, a stop with a checkpoint.
   RunEnd finish();
 
  private:

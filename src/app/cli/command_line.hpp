@@ -6,7 +6,6 @@
 
 #include <string>
 
-#include "cli/command_line.hpp"
 #include "fields/option_table.hpp"
 
 namespace moeloom {

@@ -50,9 +50,9 @@ class Chat {
     });
     AnswerSettings settings{.tokens = options_.tokens, .sampling = options_.sampling, .stop = options_.stop};
     settings.sampling.seed += messages_.size();
-    const std::string answer = answer_to(prompt, text_, model_, settings, [](const std::string& part) {
-      std::cout << printable(part) << std::flush;
-    });
+    const std::string answer = answer_to(
+        prompt, text_, model_, settings,
+        [](const std::string& part) { std::cout << printable(part) << std::flush; }, true);
     if (!model_.speaks()) return;
     std::cout << '\n' << std::flush;
     messages_.push_back({"assistant", answer});

@@ -209,12 +209,12 @@ Document document_of(const PredictedPoint& p) {
 
 Document document_of(const RunDecision& decision) {
   Document row;
-  for (const auto& [name, text] : facts_of(decision)) row.set(name, text);
+  for (const auto& [name, text] : facts_of(decision)) row.set(name, with_flag_names(text));
   row.set("experts", (decision.gmm.apply ? "grouped: " : "loop: ") + decision.gmm.reason);
   row.set("memory", decision.memory.total());
   if (decision.row_budget.room) {
     row.set("row_budget", decision.row_budget.rows);
-    row.set("row_budget_reason", decision.row_budget.reason);
+    row.set("row_budget_reason", with_flag_names(decision.row_budget.reason));
   }
   return row;
 }

@@ -15,6 +15,7 @@
 #include "open/processors.hpp"
 #include "record/exit_code.hpp"
 #include "report/run_report.hpp"
+#include "report/run_time.hpp"
 #include "watch/watcher.hpp"
 
 namespace moeloom {
@@ -52,6 +53,7 @@ int train_command(int argc, char** argv, Watcher& watcher) {
   std::optional<StopSignals> signals;
   RunHost host = log.host();
   host.board = &watcher.board();
+  host.started = process_start();
   host.flags = [&] { return flags = read_environment(); };
   host.opened = [&](const TrainOptions& settled, const Mesh& mesh, RunHost& run) {
     settle_program(settled, flags, mesh, log, watcher, run);

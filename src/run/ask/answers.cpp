@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include "text/text_stream.hpp"
 
@@ -48,14 +49,16 @@ std::vector<std::int32_t> chat_prompt(const ModelText& text, const std::vector<C
 }
 
 std::string answer_to(const std::vector<std::int32_t>& prompt, const ModelText& text, LoadedModel& model,
-                      const AnswerSettings& settings, const ShowText& show) {
+                      const AnswerSettings& settings, const ShowText& show, bool goes_on) {
   GenerationSettings generation{.tokens = settings.tokens,
                                 .sampling = settings.sampling,
                                 .end_tokens = text.end_tokens(),
-                                .resumes = true};
+                                .resumes = goes_on};
   const Index positions = model.decoder().config().max_position_embeddings;
   if (model.speaks()) generation.tokens = std::min(generation.tokens, positions - std::ssize(prompt));
-  TextStream stream(text, settings.stop);
+  std::vector<std::string> stops = settings.stop;
+  std::erase(stops, std::string());
+  TextStream stream(text, std::move(stops));
   const auto tell = [&](const std::string& part) {
     if (show && model.speaks()) show(part);
   };

@@ -13,9 +13,9 @@ namespace moeloom {
 std::vector<std::int32_t> chat_prompt(const ModelText& text, const std::vector<ChatMessage>& messages,
                                       const TemplateSwitches& switches, Index positions);
 
-/// What follows rank 0's `prompt`, there; one that goes on with what the model has read is not read again.
-/// Collective over the world.
+/// What follows rank 0's `prompt`, there. goes_on: what the model has read of it is not read again, and sums
+/// may have another order. Collective over the world.
 std::string answer_to(const std::vector<std::int32_t>& prompt, const ModelText& text, LoadedModel& model,
-                      const AnswerSettings& settings, const ShowText& show);
+                      const AnswerSettings& settings, const ShowText& show, bool goes_on);
 
 }  // namespace moeloom

@@ -10,10 +10,14 @@ namespace {
 
 AskedModel opened(const Communicator& world, const AskOptions& options, const RunHost& host) {
   Violations violations;
+  violations.unless(!options.model.empty(), "model is needed: a run, a checkpoint or a folder");
+  violations.unless_at_least(1, "ep", options.ep);
+  std::string said =
+      options.model.string() + "\n" + options.adapter.string() + "\n" + std::to_string(options.ep);
+  for (const std::string& key : options.ignored_keys) said += "\n" + key;
   const auto nothing_more = [](const AskedModel&, Violations&) {};
   const auto flags = [&] { return host.flags ? host.flags() : RunFlags(); };
-  return agree_on_model(options, options.model.string() + "\n" + options.adapter.string(), flags, world,
-                        violations, nothing_more);
+  return agree_on_model(options, said, flags, world, violations, nothing_more);
 }
 
 ModelText text_of(const AskedModel& asked, const AskOptions& options, const Communicator& world) {
@@ -38,12 +42,13 @@ struct Asking::Parts {
 
   /// make(): rank 0's prompt, of which it may throw what is wrong with it.
   template <typename Make>
-  std::string answer(Make make, const AnswerSettings& settings, const ShowText& show) {
+  std::string answer(Make make, const AnswerSettings& settings, const ShowText& show, bool goes_on) {
     std::vector<std::int32_t> prompt;
     agree(model.mesh().world(), [&] {
+      check(settings.sampling);
       if (model.speaks()) prompt = make();
     });
-    return answer_to(prompt, text, model, settings, show);
+    return answer_to(prompt, text, model, settings, show, goes_on);
   }
 };
 
@@ -63,7 +68,7 @@ std::string Asking::generate(const std::string& prompt, const AnswerSettings& se
                          std::to_string(positions) + " positions"});
     return of_prompt;
   };
-  return parts_->answer(ids, settings, show);
+  return parts_->answer(ids, settings, show, false);
 }
 
 std::string Asking::chat(const std::vector<ChatMessage>& messages, const AnswerSettings& settings,
@@ -71,7 +76,7 @@ std::string Asking::chat(const std::vector<ChatMessage>& messages, const AnswerS
   const auto ids = [&] {
     return chat_prompt(parts_->text, messages, switches, parts_->asked.config.max_position_embeddings);
   };
-  return parts_->answer(ids, settings, show);
+  return parts_->answer(ids, settings, show, true);
 }
 
 }  // namespace moeloom

@@ -3,8 +3,6 @@
 
 #include "moeloom/run/options.hpp"
 
-#include "fields/train_fields.hpp"
-
 namespace moeloom {
 
 /// The text of train.conf: `--config` reads it back to the same options.

@@ -84,9 +84,13 @@ Event memory_event(const RunDecision& decision) {
 
 namespace {
 
+std::string patch_off(const RunFlags& flags) {
+  return (flags.why_patch.empty() ? "the caller" : flags.why_patch) + " switches every kernel off";
+}
+
 AskedGmm choose_gmm_request(const RunFlags& flags, GmmRule rule) {
-  if (!flags.patch) return {GmmRequest::kNever, flags.why_patch + " switches every kernel off"};
-  if (flags.gmm) return {*flags.gmm, flags.why_gmm};
+  if (!flags.patch) return {GmmRequest::kNever, patch_off(flags)};
+  if (flags.gmm) return {*flags.gmm, flags.why_gmm.empty() ? "asked for by the caller" : flags.why_gmm};
   if (rule == GmmRule::kUpstream)
     return {GmmRequest::kNever, "no flag asks for it, and unset means off upstream (`gmm-rule` upstream)"};
   return {GmmRequest::kAuto, "no flag is set, so a rule decides from the sizes"};
@@ -110,8 +114,7 @@ AskedGmm gmm_request(const KernelOptions& choice, const RunFlags& flags) {
 RunRequest run_request(const KernelOptions& choice, const AskedExchange& asked, const RunFlags& flags) {
   const AskedGmm gmm = gmm_request(choice, flags);
   RunRequest request{.kernels = kernels_of(flags, choice.kernels),
-                     .kernels_reason = flags.patch ? "`kernels` " + choice.kernels
-                                                   : flags.why_patch + " switches every kernel off",
+                     .kernels_reason = flags.patch ? "`kernels` " + choice.kernels : patch_off(flags),
                      .fused_ops = flags.fused_ops,
                      .gmm = gmm.request,
                      .gmm_reason = gmm.reason,

@@ -10,14 +10,12 @@ class Log {
   /// `host` must outlive it.
   explicit Log(const RunHost& host) : host_(host) {}
 
-  void debug(const Event& event) const { say(LogLevel::kDebug, event); }
   void info(const Event& event) const { say(LogLevel::kInfo, event); }
   void warn(const Event& event) const { say(LogLevel::kWarn, event); }
   void error(const Event& event) const { say(LogLevel::kError, event); }
   void record(const Event& event) const {
     if (host_.record) host_.record(event);
   }
-  const RunHost& host() const { return host_; }
 
  private:
   void say(LogLevel level, const Event& event) const {

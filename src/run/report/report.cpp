@@ -126,11 +126,20 @@ std::string numbers(const Steps& steps, const ReportInfo& info) {
   return html + "</div>\n";
 }
 
+std::string worded(const std::string& text, const ReportInfo& info) {
+  return info.words ? info.words(text) : text;
+}
+std::vector<std::pair<std::string, std::string>> worded(
+    std::vector<std::pair<std::string, std::string>> facts, const ReportInfo& info) {
+  for (auto& [name, text] : facts) text = worded(text, info);
+  return facts;
+}
+
 std::string decision_row(const ReportInfo& info, const std::string& id, bool applied,
                          const std::string& reason) {
   return "<tr><td>" + html_escaped(id) + "</td><td class=\"" +
-         (applied ? "yes\">applied" : "no\">not applied") + "</td><td>" +
-         html_escaped(info.words ? info.words(reason) : reason) + "</td></tr>";
+         (applied ? "yes\">applied" : "no\">not applied") + "</td><td>" + html_escaped(worded(reason, info)) +
+         "</td></tr>";
 }
 
 std::string kernels_table(const ReportInfo& info) {
@@ -173,7 +182,7 @@ double last_loss(const std::vector<StepMetrics>& steps) {
 std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo& info) {
   return report_page(
       info.title, numbers(steps, info),
-      charts(steps, info) + report_section("The run", "", facts_table(info.facts)) +
+      charts(steps, info) + report_section("The run", "", facts_table(worded(info.facts, info))) +
           report_section("Time", "from the first start to this report", time_table(info.time)) +
           report_section("Restarts", restarts_note(info.restarts), restarts_table(info.restarts), "wide") +
           report_section("Sample", "the prompt, and what the model wrote after it", sample(info), "wide") +

@@ -145,7 +145,7 @@ void TrainRun::begin() {
   leave_other_course();
   open_files();
   save_clock_.restart(std::chrono::steady_clock::now());
-  start_seconds_ = wall_clock() - process_start();
+  start_seconds_ = wall_clock() - host_.started;
 }
 
 template <typename Work>
@@ -180,11 +180,18 @@ std::optional<double> TrainRun::evaluate() {
 }
 
 void TrainRun::save_now() {
-  writing_on([&] { save(next_step()); });
+  writing_on([&] {
+    finish_save();
+    if (saved_ == next_step()) return;
+    if (skipped_in_a_row_ > 0)
+      return warn_once(Event().with("save", "left out").with("reason", "the last step was skipped"));
+    save(next_step());
+  });
 }
 
 RunEnd TrainRun::end() {
   return writing_on([&] {
+    if (!stopped_ && next_step() < options_.run.steps) stop(next_step());
     if (!stopped_) finish();
     return end_as(stopped_ ? RunEnd::kStopped : RunEnd::kDone);
   });
@@ -285,7 +292,7 @@ void TrainRun::stop(Index done) {
   if (trace_ && trace_->pending()) write_trace();
   if (saved_ != done) save(done);
   warn_once(Event()
-                .with("stopped", signal_name(signal_))
+                .with("stopped", signal_ == 0 ? "by its caller" : signal_name(signal_))
                 .with("step", done)
                 .with("go_on", "`resume` " + options_.run.folder.string()));
 }

@@ -56,7 +56,7 @@ void TrainRun::say_peak() {
 std::optional<TimeUse> TrainRun::spent() const {
   const std::vector<Restart> restarts = read_restarts(in_run("restarts.jsonl"));
   if (restarts.empty() && first_step_ > 0) return std::nullopt;
-  return time_use(read_metrics(in_run("metrics.jsonl")), restarts, process_start(), wall_clock(),
+  return time_use(read_metrics(in_run("metrics.jsonl")), restarts, host_.started, wall_clock(),
                   held_seconds_ - held_told_);
 }
 

@@ -2,10 +2,16 @@
 
 #include "fields/train_fields.hpp"
 #include "open/run_setup.hpp"
+#include "report/run_time.hpp"
 #include "step/train_run.hpp"
 
 namespace moeloom {
 namespace {
+
+RunHost since(RunHost host) {
+  if (host.started == 0) host.started = wall_clock();
+  return host;
+}
 
 Mesh mesh_of(Communicator world, const TrainRequest& request) {
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
@@ -21,7 +27,7 @@ struct Training::Parts {
   TrainRun run;
 
   Parts(Communicator world, const TrainOptions& options, const RunHost& from)
-      : host(from),
+      : host(since(from)),
         setup(agree_on_run(options, world, host)),
         run(setup.request, std::move(setup.inputs), opened_mesh(std::move(world)), host) {}
 

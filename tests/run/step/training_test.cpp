@@ -108,6 +108,27 @@ TEST_F(TrainingInAProgram, GoesOnFromItsCheckpointWithTheSameLosses) {
   EXPECT_EQ(losses("broken"), losses("whole"));
 }
 
+TEST_F(TrainingInAProgram, WhatEndsBeforeItsLastStepIsStoppedThere) {
+  {
+    Training training(Communicator::self(), options("run"));
+    training.step();
+    training.save();
+    training.save();  // once more is nothing
+    training.step();
+    EXPECT_TRUE(training.evaluate().has_value());
+    EXPECT_EQ(training.finish(), RunEnd::kStopped);
+  }
+  EXPECT_TRUE(fs::exists(folder_ / "run/checkpoint-1"));
+  EXPECT_TRUE(fs::exists(folder_ / "run/checkpoint-2"));
+  EXPECT_FALSE(fs::exists(folder_ / "run/checkpoint-3"));
+  EXPECT_FALSE(fs::exists(folder_ / "run/report.html")) << "it has not ended";
+  TrainOptions on = options("run");
+  on.run.resume = on.run.folder;
+  Training training(Communicator::self(), on);
+  EXPECT_EQ(training.next_step(), 2);
+  EXPECT_EQ(run_to_its_end(training), RunEnd::kDone);
+}
+
 TEST_F(TrainingInAProgram, TwoRunsLiveSideBySide) {
   Training alone(Communicator::self(), options("alone"));
   run_to_its_end(alone);
@@ -158,6 +179,9 @@ TEST_F(TrainingInAProgram, ATrainedModelAnswers) {
   EXPECT_EQ(model.generate("And the ", settings), answer.substr(0, answer.find(settings.stop.front())));
   EXPECT_THROW(model.chat({{"user", "thread?"}}), AgreedError) << "bytes have no template";
   EXPECT_THROW(model.generate("", settings), AgreedError);
+  settings.sampling.min_p = 2;
+  EXPECT_THROW(model.generate("And the ", settings), AgreedError);
+  EXPECT_THROW(Asking(Communicator::self(), {}), AgreedError) << "a model is needed";
 }
 
 }  // namespace

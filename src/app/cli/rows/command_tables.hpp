@@ -2,7 +2,6 @@
 #pragma once
 
 #include "cli/options.hpp"
-#include "cli/rows/command_tables.hpp"
 #include "fields/option_table.hpp"
 
 namespace moeloom {

@@ -123,6 +123,22 @@ TEST(Report, SaysTheNumbersThatMatter) {
     EXPECT_TRUE(contains(html, part)) << part;
 }
 
+TEST(Report, NamesOptionsAsItsCallerDoes) {
+  ReportInfo info;
+  info.facts = {{"dispatcher", "hierarchical, by `net` 1Gbit"}};
+  info.kernels = {{.id = "fused_rope", .applied = false, .reason = "`kernels` none"}};
+  EXPECT_TRUE(contains(report_html({}, info), "by `net` 1Gbit"));
+  info.words = [](std::string_view text) {
+    std::string shown(text);
+    for (char& c : shown)
+      if (c == '`') c = '|';
+    return shown;
+  };
+  const std::string html = report_html({}, info);
+  EXPECT_TRUE(contains(html, "by |net| 1Gbit"));
+  EXPECT_TRUE(contains(html, "|kernels| none"));
+}
+
 TEST(Report, ValuesThatAreNotFiniteLeaveAGap) {
   std::vector<StepMetrics> steps = run_of(20);
   for (const std::size_t i : {0u, 7u, 19u}) {

@@ -53,15 +53,9 @@ inline std::vector<Index> offsets_of(std::span<const Index> counts_per_rank) {
   return offsets;
 }
 
-/// Into memory that is kept; returns where they are.
-inline const int* mpi_counts(std::span<const Index> values, std::vector<int>& counts) {
-  counts.resize(values.size());
-  std::ranges::transform(values, counts.begin(), mpi_count);
-  return counts.data();
-}
 inline std::vector<int> mpi_counts(std::span<const Index> values) {
-  std::vector<int> counts;
-  mpi_counts(values, counts);
+  std::vector<int> counts(values.size());
+  std::ranges::transform(values, counts.begin(), mpi_count);
   return counts;
 }
 

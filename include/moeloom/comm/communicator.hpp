@@ -119,8 +119,6 @@ class Communicator {
   /// The same; the bytes are what this rank sends.
   [[nodiscard]] Call call(const char* name, Index message_bytes, Index rank = -1) const;
   void count_call(Index message_bytes) const;
-  /// Of two ranks the other; of more none in particular.
-  Index only_other() const { return size_ == 2 ? 1 - rank_ : -1; }
   void pretend_on(std::int64_t my_node);
   Communicator with_board_of(const Communicator& whole) &&;
 

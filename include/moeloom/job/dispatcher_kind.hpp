@@ -9,7 +9,7 @@
 
 namespace moeloom {
 
-/// alltoall: packed, MPI_Alltoallv, regrouped. shared: written in place into memory of the node.
+/// alltoall: packed, sent from rank to rank, regrouped. shared: written in place into memory of the node.
 /// hierarchical: once to each other node, and there as shared.
 enum class DispatcherKind { kAlltoall, kShared, kHierarchical };
 inline constexpr std::array kDispatcherKinds = {DispatcherKind::kAlltoall, DispatcherKind::kShared,

@@ -26,7 +26,7 @@ struct RankPosition {
   static RankPosition from(const Document& document);
 };
 
-/// "step 12, micro-batch 0, layer 3, backward, experts, in MPI_Alltoallv for rank 1"
+/// "step 12, micro-batch 0, layer 3, backward, experts, in MPI_Waitall for rank 1"
 std::string text_of(const Position& position);
 
 enum class StallCause {

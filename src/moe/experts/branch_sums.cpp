@@ -139,11 +139,10 @@ void BranchSums::sum_replicas(ConstMatrixView d_rows) {
       float* const into = next->place == nullptr
                               ? sum_of(*next).data()
                               : reinterpret_cast<float*>(peers_.address(next->peer, *next->place));
-      if (exact_ != nullptr) {
+      if (exact_ != nullptr)
         sum_leaves(static_cast<Index>(i), into, d_rows);
-      } else {
+      else
         sum(share_.own().saved.replicas[i].shard, *next, row, into, d_rows);
-      }
       row += next->sources.rows;
       if (next->place != nullptr) {
         messages_.send_bytes(next->peer, bytes_of_place(*next));

@@ -18,16 +18,7 @@ class Finetune : public testing::ProgramTest {
  protected:
   void SetUp() override {
     ProgramTest::SetUp();
-    const fs::path tokenizer =
-        fs::path(MOELOOM_SOURCE_DIR) / "tests/data/text/tokenizers/tiny-bytelevel-qwen2";
-    fs::create_directories(path("words"));
-    fs::copy_file(tokenizer / "tokenizer.json", path("words") + "/tokenizer.json");
-    std::ofstream(path("words") + "/chat_template.jinja")
-        << "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}";
-    std::ofstream chats(path("chats.jsonl"));
-    for (int i = 0; i < 60; ++i)
-      chats << R"({"messages":[{"role":"user","content":"thread )" << i
-            << R"(?"},{"role":"assistant","content":"drew )" << i * i << "\"}]}\n";
+    write_words_and_chats();
     const Outcome made = shell(train(1, "--gmm-rule auto --steps 1 --seq-len 64 --tokenizer " +
                                             path("words") + " --export " + path("model")));
     ASSERT_EQ(made.exit_code, 0) << made.output;

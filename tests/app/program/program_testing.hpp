@@ -111,6 +111,21 @@ class ProgramTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
+  /// words/ with a tokenizer and a chat template, and sixty conversations in chats.jsonl.
+  void write_words_and_chats() const {
+    const std::filesystem::path tokenizer =
+        std::filesystem::path(MOELOOM_SOURCE_DIR) / "tests/data/text/tokenizers/tiny-bytelevel-qwen2";
+    std::filesystem::create_directories(path("words"));
+    std::filesystem::copy_file(tokenizer / "tokenizer.json", path("words") + "/tokenizer.json");
+    std::ofstream(path("words") + "/chat_template.jinja")
+        << "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+           "{% if add_generation_prompt %}<assistant>{% endif %}";
+    std::ofstream chats(path("chats.jsonl"));
+    for (int i = 0; i < 60; ++i)
+      chats << R"({"messages":[{"role":"user","content":"thread )" << i
+            << R"(?"},{"role":"assistant","content":"drew )" << i * i << "\"}]}\n";
+  }
+
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   /// `moeloom train` of a tiny model; later flags win over these, --data too.

@@ -24,17 +24,7 @@ class TextCommands : public testing::ProgramTest {
  protected:
   void SetUp() override {
     ProgramTest::SetUp();
-    const fs::path tokenizer =
-        fs::path(MOELOOM_SOURCE_DIR) / "tests/data/text/tokenizers/tiny-bytelevel-qwen2";
-    fs::create_directories(path("words"));
-    fs::copy_file(tokenizer / "tokenizer.json", path("words") + "/tokenizer.json");
-    std::ofstream(path("words") + "/chat_template.jinja")
-        << "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
-           "{% if add_generation_prompt %}<assistant>{% endif %}";
-    std::ofstream chats(path("chats.jsonl"));
-    for (int i = 0; i < 60; ++i)
-      chats << R"({"messages":[{"role":"user","content":"thread )" << i
-            << R"(?"},{"role":"assistant","content":"drew )" << i * i << "\"}]}\n";
+    write_words_and_chats();
   }
 
   std::string text() const { return "--data " + path("corpus.txt") + " "; }

@@ -35,7 +35,7 @@ Ranks ranks_at(const std::vector<Position>& positions) {
 }
 
 Position waiting() {
-  return in_layer(2, Phase::kCombine, "MPI_Alltoallv");
+  return in_layer(2, Phase::kCombine, "MPI_Waitall");
 }
 
 TEST(Stall, NamesTheRankThatIsStopped) {
@@ -48,7 +48,7 @@ TEST(Stall, NamesTheRankThatIsStopped) {
       stall_text(stall, ranks),
       "stalled: no rank has moved for 31 s; rank 1 (process 101 on b) is stopped in step 4, micro-batch 0, "
       "layer 2, forward, experts; ranks 0, 2 wait in step 4, micro-batch 0, layer 2, forward, combine, in "
-      "MPI_Alltoallv");
+      "MPI_Waitall");
 }
 
 TEST(Stall, NamesTheRankThatIsNotAsFar) {
@@ -121,10 +121,10 @@ TEST(Stall, PositionsGoThroughAFileUnchanged) {
   const RankPosition read = RankPosition::from(Document::parse(rank.to_document().dump(), "here"));
   EXPECT_EQ(read.to_document().dump(), rank.to_document().dump());
   EXPECT_EQ(text_of(read.position),
-            "step 4, micro-batch 0, layer 2, backward, combine, in MPI_Alltoallv for rank 7");
+            "step 4, micro-batch 0, layer 2, backward, combine, in MPI_Waitall for rank 7");
   rank.position.activity = Activity::kValidating;
   EXPECT_EQ(text_of(rank.position),
-            "validating after step 4, layer 2, backward, combine, in MPI_Alltoallv for rank 7");
+            "validating after step 4, layer 2, backward, combine, in MPI_Waitall for rank 7");
   Position saving;
   saving.activity = Activity::kSaving;
   saving.step = 4;

@@ -23,6 +23,15 @@ double ratio_of_all(const Communicator& ep, std::int64_t network_bytes, Index co
   return static_cast<double>(sums[0]) / static_cast<double>(sums[1] * kRowBytes);
 }
 
+/// Of per_rank [ranks], what is for ranks on other nodes than `rank`. No nodes: all ranks are on one.
+Index sum_off_node(const NodeMap& nodes, Index rank, std::span<const Index> per_rank) {
+  Index sum = 0;
+  if (nodes.nodes() > 1)
+    for (Index other = 0; other < std::ssize(per_rank); ++other)
+      if (!nodes.same_node(rank, other)) sum += per_rank[at(other)];
+  return sum;
+}
+
 Directions ratios(DispatcherKind kind, const WireSettings& wire) {
   const Communicator ep = Communicator::world();
   const DispatcherSettings settings = open_dispatcher(kind, ep, kExperts, wire);

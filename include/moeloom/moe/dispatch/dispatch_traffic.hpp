@@ -1,10 +1,7 @@
 // What rows cost, as it is sent and as one copy for each chosen expert.
 #pragma once
 
-#include "moeloom/comm/node_map.hpp"
-
 #include <cstdint>
-#include <span>
 
 namespace moeloom {
 
@@ -17,14 +14,5 @@ struct DispatchTraffic {
     return {network_bytes - earlier.network_bytes, row_bytes - earlier.row_bytes};
   }
 };
-
-/// Of per_rank [ranks], what is for ranks on other nodes than `rank`. No nodes: all ranks are on one.
-inline Index sum_off_node(const NodeMap& nodes, Index rank, std::span<const Index> per_rank) {
-  Index sum = 0;
-  if (nodes.nodes() > 1)
-    for (Index other = 0; other < std::ssize(per_rank); ++other)
-      if (!nodes.same_node(rank, other)) sum += per_rank[at(other)];
-  return sum;
-}
 
 }  // namespace moeloom

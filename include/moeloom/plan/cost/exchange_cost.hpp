@@ -47,8 +47,7 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 /// With T tokens of B = 4 D bytes (2 D rounded up to whole floats where the wire is bf16 and MPI carries
 /// them), K experts a token, R = ep, n = ep_on_node, N = R / n nodes, and X rows out and Y rows back of a
 /// token as above:
-///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node, in one message to each
-///   rank;
+///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node, a message to each rank;
 ///                 packing and regrouping or summing read and write K T B twice
 ///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
 ///   hierarchical  X T B out, Y T B back over the network in N-1 messages at once, written to leave and read

@@ -46,8 +46,8 @@ struct GroupExchange {
 };
 /// Whether it does.
 bool may_cross_once(const GroupExchange& reduction);
-/// 4 P (n - 1) / n bytes out of each rank, in ceil(P / 4 Mi) messages to each other rank, all
-/// at once. Reducing also reads and writes 4 P.
+/// 4 P (n - 1) / n bytes out of each rank, in ceil(P / 4 Mi) messages to each other rank, all at once.
+/// Reducing also reads and writes 4 P.
 /// What crosses once, of N = n / m nodes, is 4 P (N - 1) / n bytes out of each rank, and 4 P (m - 1) / m stay
 /// in the node, before a sum crosses or after a gather has. A sum is then made in two parts.
 double reduction_seconds(const GroupExchange& reduction, const Job& job, const ExchangeRates& rates);

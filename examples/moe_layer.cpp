@@ -50,8 +50,9 @@ void train_block(MPI_Comm mine) {
   ep.all_sum(std::span(&loss, 1));
   statistics.sum_over(ep);
   if (ep.rank() == 0)
-    std::cout << "ep=" << ep.size() << " experts=" << E << " rows_here=" << layer.activations().plan.rows()
-              << " loss=" << loss << " aux_loss=" << aux_loss(statistics) << '\n';
+    std::cout << "ep=" << ep.size() << " experts=" << E
+              << " rows_here=" << layer.experts().activations().plan.rows() << " loss=" << loss
+              << " aux_loss=" << aux_loss(statistics) << '\n';
 }
 
 int main(int argc, char** argv) try {

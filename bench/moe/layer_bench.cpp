@@ -325,7 +325,7 @@ void print_rebalancing(std::deque<Subject>& subjects) {
   for (Subject& subject : subjects) {
     if (!subject.variant.rebalance) continue;
     const Communicator& world = subject.layer.mesh().world();
-    const RebalanceCounts all = total(sum_over(world, {subject.layer.rebalance_counts()}));
+    const RebalanceCounts all = total(sum_over(world, {subject.layer.experts().rebalance_counts()}));
     if (world.rank() != 0) continue;
     std::printf("%s, %s, rebalance:", subject.variant.path.c_str(), subject.variant.routing.c_str());
     for (std::size_t i = 0; i < all.verdicts.size(); ++i)

@@ -131,7 +131,7 @@ StepSample LayerSubject::step(const LayerInputs& inputs) {
     sample.phase_seconds[i] = forward_seconds_[i] + backward_seconds_[i];
   sample.seconds = std::reduce(sample.phase_seconds.begin(), sample.phase_seconds.end());
   sample.message_bytes = message_bytes(*mesh_) - sent_before;
-  const DispatchPlan& plan = layer_.activations().plan;
+  const DispatchPlan& plan = layer_.experts().activations().plan;
   sample.rows = plan.rows();
   sample.row_bytes = dispatcher_.traffic().row_bytes - rows_before;
   std::vector<Index> rows_per_expert = plan.tokens_per_expert;

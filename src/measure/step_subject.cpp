@@ -126,7 +126,7 @@ StepSample StepSubject::step() {
 Index StepSubject::rows_here() const {
   Index rows = 0;
   for (const DecoderLayer& layer : state_->decoder.layers())
-    if (const MoeActivations* moe = layer.moe()) rows += moe->plan.rows();
+    if (const MoeLayer* moe = layer.moe()) rows += moe->experts().activations().plan.rows();
   return rows;
 }
 

@@ -323,30 +323,34 @@ std::optional<Index> Decoder::first_non_finite_layer() const {
 ComputeWeights Decoder::compute_weights() const {
   ComputeWeights sum;
   for (const DecoderLayer& layer : layers_) {
-    if (layer.packed() == nullptr) continue;
-    sum.packings += layer.packed()->packings();
-    sum.bytes += layer.packed()->bytes();
+    if (layer.moe() == nullptr) continue;
+    const PackedExperts& packed = layer.moe()->experts().packed();
+    sum.packings += packed.packings();
+    sum.bytes += packed.bytes();
   }
   return sum;
 }
 
 Index Decoder::most_rows() const {
   Index most = 0;
-  for (const DecoderLayer& layer : layers_) most = std::max(most, layer.most_rows());
+  for (const DecoderLayer& layer : layers_)
+    if (layer.moe() != nullptr) most = std::max(most, layer.moe()->experts().most_rows());
   return most;
 }
 
 std::vector<RebalanceCounts> Decoder::rebalance_counts() const {
   std::vector<RebalanceCounts> counts;
   if (dispatcher_.rebalances())
-    for (const DecoderLayer& layer : layers_) counts.push_back(layer.rebalance_counts());
+    for (const DecoderLayer& layer : layers_)
+      counts.push_back(layer.moe() == nullptr ? RebalanceCounts()
+                                              : layer.moe()->experts().rebalance_counts());
   return counts;
 }
 
 Index Decoder::replica_bytes() const {
   Index elements = experts_.replica_sums() + workspace_.moe.kept.replica_elements();
   for (const DecoderLayer& layer : layers_)
-    if (layer.moe() != nullptr) elements += layer.moe()->experts.replica_elements();
+    if (layer.moe() != nullptr) elements += layer.moe()->experts().activations().experts.replica_elements();
   return elements * static_cast<Index>(sizeof(float));
 }
 

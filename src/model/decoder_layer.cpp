@@ -205,26 +205,6 @@ void DecoderLayer::backward_feed_forward(const LayerContext& c, const RouterLoss
   }
 }
 
-const MoeActivations* DecoderLayer::moe() const {
-  const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
-  return moe == nullptr ? nullptr : &moe->activations();
-}
-
-const PackedExperts* DecoderLayer::packed() const {
-  const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
-  return moe == nullptr ? nullptr : &moe->packed();
-}
-
-Index DecoderLayer::most_rows() const {
-  const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
-  return moe == nullptr ? 0 : moe->most_rows();
-}
-
-RebalanceCounts DecoderLayer::rebalance_counts() const {
-  const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
-  return moe == nullptr ? RebalanceCounts() : moe->rebalance_counts();
-}
-
 double DecoderWorkspace::bytes_of(const LayerSpec& layer, Index tokens) {
   const auto d_output = [&](const auto& norm) {
     return norm || layer.residual_scale != 1 ? layer.hidden_size : 0;

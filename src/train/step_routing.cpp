@@ -34,8 +34,8 @@ void StepRouting::add(RouterStatistics routers) {
   rows_per_expert_.resize(layers.size());
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     if (layers[layer].moe() == nullptr) continue;
-    row_slices_ = std::max(row_slices_, layers[layer].moe()->slices);
-    const std::vector<Index>& counts = layers[layer].moe()->plan.tokens_per_expert;
+    row_slices_ = std::max(row_slices_, layers[layer].moe()->experts().activations().slices);
+    const std::vector<Index>& counts = layers[layer].moe()->experts().activations().plan.tokens_per_expert;
     rows_per_expert_[layer].resize(counts.size());
     for (std::size_t e = 0; e < counts.size(); ++e) rows_per_expert_[layer][e] += counts[e];
   }

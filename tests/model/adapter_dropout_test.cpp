@@ -65,7 +65,7 @@ std::vector<std::string> products_of(const ModelConfig& config) {
 /// With the experts that were chosen last: a token that changes its experts jumps.
 Batch with_choices(Batch batch, const Decoder& decoder) {
   for (const DecoderLayer& layer : decoder.layers())
-    if (layer.moe() != nullptr) batch.given_topk_idx.push_back(layer.moe()->routing.topk_idx);
+    if (layer.moe() != nullptr) batch.given_topk_idx.push_back(layer.moe()->routing().topk_idx);
   return batch;
 }
 

@@ -98,7 +98,7 @@ TEST(Generate, ResumedReadsOnlyWhatIsNewAndAnswersAsAnew) {
     for (int turn = 0; turn < 4; ++turn) {
       Index read = 0;
       const auto count = [&](std::int32_t) {
-        const Index now = chatting.decoder.layers().front().moe()->routing.tokens();
+        const Index now = chatting.decoder.layers().front().moe()->routing().tokens();
         read = std::max(read, now);
         return true;
       };

@@ -69,12 +69,12 @@ bool by_number(const std::vector<std::int64_t>& all, std::size_t top_k) {
 }
 
 /// The experts of each real token, in the order of the file where that means something: by falling weight.
-void expect_choices(std::vector<std::int64_t> all, const MoeActivations& moe, const Batch& batch,
+void expect_choices(std::vector<std::int64_t> all, const MoeLayer& moe, const Batch& batch,
                     const Communicator& world, const std::string& layer) {
-  const auto& chosen = moe.routing.topk_idx;
+  const auto& chosen = moe.routing().topk_idx;
   const auto tokens = static_cast<std::size_t>(batch.tokens());
   const std::size_t top_k = tokens == 0 ? 0 : chosen.size() / tokens;
-  const bool rising = by_number(all, at(moe.routing.top_k));
+  const bool rising = by_number(all, at(moe.routing().top_k));
   std::int64_t before = static_cast<std::int64_t>(chosen.size());
   const std::vector<std::int64_t> counts = world.all_gather(std::vector<std::int64_t>{before});
   before = std::accumulate(counts.begin(), counts.begin() + world.rank(), std::int64_t{0});

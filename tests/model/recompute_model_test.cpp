@@ -29,7 +29,7 @@ Ran run_with(Recompute recompute, const std::filesystem::path& folder, bool fuse
     ran.gradients[parameter.spec.name].assign(parameter.grad.flat().begin(), parameter.grad.flat().end());
   for (const DecoderLayer& layer : decoder.layers())
     if (layer.moe() != nullptr && recompute != Recompute::kNone) {
-      EXPECT_EQ(layer.moe()->experts.rows.rows(), 0) << "no layer keeps them";
+      EXPECT_EQ(layer.moe()->experts().activations().experts.rows.rows(), 0) << "no layer keeps them";
     }
   return ran;
 }

@@ -153,9 +153,9 @@ class Block {
   /// The experts' are those of the held ones.
   const BlockWeights& gradients() const { return gradients_; }
   ExpertRange held() const { return held_; }
-  const Routing& routing() const { return layer_.activations().routing; }
-  const RebalanceCounts& rebalance_counts() const { return layer_.rebalance_counts(); }
-  const DispatchPlan& plan() const { return layer_.activations().plan; }
+  const Routing& routing() const { return layer_.routing(); }
+  const RebalanceCounts& rebalance_counts() const { return layer_.experts().rebalance_counts(); }
+  const DispatchPlan& plan() const { return layer_.experts().activations().plan; }
   /// What is timed from now on goes to `spans`.
   void record_into(std::vector<Span>& spans) { clock_.record_into(&spans); }
 
@@ -166,8 +166,8 @@ class Block {
   }
 
   /// Rows of the last dispatch.
-  Index rows_held() const { return layer_.activations().experts.rows.rows(); }
-  Index slices() const { return layer_.activations().slices; }
+  Index rows_held() const { return layer_.experts().activations().experts.rows.rows(); }
+  Index slices() const { return layer_.experts().activations().slices; }
 
   Matrix output, d_hidden;
   Index row_budget = 0;

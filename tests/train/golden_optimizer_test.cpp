@@ -13,7 +13,7 @@ std::vector<std::vector<Index>> rows_per_expert(const Decoder& decoder, const Co
   for (const DecoderLayer& layer : decoder.layers()) {
     rows.emplace_back();
     if (layer.moe() == nullptr) continue;
-    std::vector<std::int64_t> counts(layer.moe()->plan.tokens_per_expert);
+    std::vector<std::int64_t> counts(layer.moe()->experts().activations().plan.tokens_per_expert);
     world.all_sum(counts);
     rows.back().assign(counts.begin(), counts.end());
   }

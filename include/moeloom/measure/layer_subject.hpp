@@ -62,7 +62,7 @@ class LayerSubject {
   ExpertRange held() const { return held_; }
   const Mesh& mesh() const { return *mesh_; }
   /// Since it was made, on this rank; all zeros without rebalancing.
-  const RebalanceCounts& rebalance_counts() const { return layer_.rebalance_counts(); }
+  const RebalanceCounts& rebalance_counts() const { return layer_.experts().rebalance_counts(); }
   /// What the experts' products multiply.
   DType dtype() const { return kernels_.grouped_matmul.element; }
 

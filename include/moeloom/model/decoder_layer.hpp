@@ -81,14 +81,8 @@ class DecoderLayer {
   void backward(const LayerContext& context, const RouterLossGradient& router_losses, MatrixView d_hidden);
 
   MixerCache make_cache(Index capacity) const { return mixer_.make_cache(capacity); }
-  /// The routing of the last forward; null for a dense layer.
-  const MoeActivations* moe() const;
-  /// Compute weights of the experts; null for a dense layer.
-  const PackedExperts* packed() const;
-  /// That its experts had at once on this rank; 0 of a dense layer.
-  Index most_rows() const;
-  /// All zeros without rebalancing.
-  RebalanceCounts rebalance_counts() const;
+  /// Null for a dense layer.
+  const MoeLayer* moe() const { return std::get_if<MoeLayer>(&feed_forward_); }
   /// [T, D], the residual stream as it came to the last forward.
   const Matrix& input() const { return mixer_.input(); }
   /// Of what it keeps, whatever is made again: its input, and what BranchOutputs keep.

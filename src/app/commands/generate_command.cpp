@@ -103,7 +103,7 @@ class TextRecording {
 
   /// The last forward had the tokens of `text` that are not known yet, or all of them anew.
   void add(const std::vector<std::int32_t>& text) {
-    const auto tokens = at(decoder_.layers()[at(heading_.layers.front())].moe()->routing.tokens());
+    const auto tokens = at(decoder_.layers()[at(heading_.layers.front())].moe()->routing().tokens());
     if (tokens == text.size()) mine_.clear();
     mine_.add(decoder_, std::span(text).last(tokens));
   }

@@ -98,7 +98,7 @@ double activation_bytes(const ModelConfig& config, const Job& job, LayerRows row
     const LayerSpec layer = config.layer(index);
     bytes += DecoderLayer::bytes_of(layer, job.tokens()) +
              sum_of(activations_of(layer, job, rows), 0, first_made_again(job.keeping.recompute));
-    if (layer.moe) bytes += MoeActivations::bytes_of(layer.moe->router, trip_of(*layer.moe, job, rows));
+    if (layer.moe) bytes += MoeLayer::bytes_of(layer.moe->router, trip_of(*layer.moe, job, rows));
   }
   return bytes;
 }

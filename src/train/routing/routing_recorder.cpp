@@ -85,7 +85,7 @@ void RoutingCollector::add(const Decoder& decoder, std::span<const std::int32_t>
     if (layer.moe() == nullptr) continue;
     if (sparse == layers_.size()) layers_.emplace_back();
     RecordedRouting& all = layers_[sparse++];
-    const Routing& routing = layer.moe()->routing;
+    const Routing& routing = layer.moe()->routing();
     all.topk_idx.insert(all.topk_idx.end(), routing.topk_idx.begin(), routing.topk_idx.end());
     all.topk_weights.insert(all.topk_weights.end(), routing.topk_weights.begin(), routing.topk_weights.end());
   }

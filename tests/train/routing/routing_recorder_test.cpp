@@ -66,7 +66,7 @@ TEST(RoutingRecorder, FileSaysWhatTheRoutersDidWithWhichText) {
   for (const DecoderLayer& layer : recorded.run.decoder.layers()) {
     if (layer.moe() == nullptr) continue;
     const RecordedRouting all = file.read(kSteps - 1, static_cast<Index>(sparse++));
-    const Routing& mine = layer.moe()->routing;
+    const Routing& mine = layer.moe()->routing();
     const auto first = at(batch.first_token * heading.top_k);
     ASSERT_FALSE(mine.topk_idx.empty());
     for (std::size_t slot = 0; slot < mine.topk_idx.size(); ++slot) {

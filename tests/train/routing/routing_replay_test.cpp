@@ -74,7 +74,7 @@ TEST(RoutingReplay, ForcesTheChoicesOnOtherWeightsAtEveryEp) {
       if (layer.moe() == nullptr) continue;
       const std::vector<std::int32_t> all = file.read(kReplayedSteps - 1, sparse++).topk_idx;
       const auto begin = all.begin() + batch.first_token * 2;
-      EXPECT_EQ(layer.moe()->routing.topk_idx, std::vector(begin, begin + batch.tokens() * 2));
+      EXPECT_EQ(layer.moe()->routing().topk_idx, std::vector(begin, begin + batch.tokens() * 2));
     }
   }
 }

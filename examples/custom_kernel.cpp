@@ -1,8 +1,6 @@
 // A kernel of one's own: a named edit to the table of functions, with its backward, and a reason when it
 // cannot run.
 //   build/examples/custom_kernel
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/moeloom.hpp"
 
 #include <cmath>
@@ -38,28 +36,27 @@ Kernel counting_rmsnorm() {
 
 }  // namespace
 
-int main() try {
+int main(int argc, char** argv) try {
+  Session session(argc, argv);
   KernelRegistry registry = KernelRegistry::builtin();
   registry.add(counting_rmsnorm());
-  const KernelContext context{.model_type = "qwen3_moe", .gmm = decide_gmm(GmmRequest::kNever, {})};
-
-  KernelTable kernels;
-  const KernelTable before = kernels;
-  for (const KernelReport& report : registry.apply_all("counting_rmsnorm", kernels, context))
-    std::cout << "kernel=" << report.id << " applied=" << (report.applied ? "yes" : "no") << " reason=\""
-              << report.reason << "\"\n";
 
   ModelConfig config;
   config.num_hidden_layers = 2;
   config.hidden_size = 32;
   config.moe_intermediate_size = 16;
-  ParameterStore store(parameter_specs(config, {0, config.num_experts}));
-  initialise(store, config, /*seed=*/1);
-  const Mesh mesh = Mesh::single();
-  Batch batch{
-      .sequences = 1, .sequence_length = 3, .input_ids = {1, 2, 3}, .targets = {2, 3, 4}, .is_real = {}};
-  const Matrix ours = Decoder(config, store, mesh, kernels).logits(batch);
-  const Matrix reference = Decoder(config, store, mesh, before).logits(batch);
+  Model model(Mesh(Communicator::world(), {}), config,
+              {.batch = {.sequences = 1, .length = 3}, .kernels = "none", .seed = 1});
+  const Batch batch{.sequences = 1, .sequence_length = 3, .input_ids = {1, 2, 3}, .targets = {2, 3, 4}};
+  const Matrix reference = model.logits(batch);
+
+  KernelTable kernels = model.kernels();
+  const KernelReport report = registry.apply("counting_rmsnorm", kernels, {.model_type = config.model_type});
+  std::cout << "kernel=" << report.id << " applied=" << (report.applied ? "yes" : "no") << " reason=\""
+            << report.reason << "\"\n";
+  model.use(kernels);
+  const Matrix ours = model.logits(batch);
+
   double gap = 0;
   for (Index i = 0; i < ours.view().size(); ++i)
     gap = std::max(gap, static_cast<double>(std::abs(ours.view().data[i] - reference.view().data[i])));

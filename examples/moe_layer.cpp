@@ -26,33 +26,22 @@ void train_block(MPI_Comm mine) {
   Matrix router = normal(E, D, "router"), d_router(E, D);
   Matrix gate_up = normal(e * 2 * F, D, "gate_up", first * 2 * F * D), d_gate_up(e * 2 * F, D);
   Matrix down = normal(e * D, F, "down", first * D * F), d_down(e * D, F);
-  MoeLayer layer({router, d_router, {e, gate_up, down, d_gate_up, d_down}}, softmax_router(E, K));
+  ExpertParallel over(ep, E);
+  SparseBlock block(over, {router, d_router}, softmax_router(E, K), {gate_up, down, d_gate_up, d_down},
+                    /*aux_loss_coef=*/0.01);
 
-  KernelTable kernels;
-  const KernelContext facts{.model_type = "qwen3_moe", .gmm = decide_gmm(GmmRequest::kForce, {})};
-  KernelRegistry::builtin().apply_all("fused_moe,fused_swiglu", kernels, facts);
-
-  const Matrix hidden_states = normal(T, D, "tokens", static_cast<std::uint64_t>(ep.rank() * T * D));
-  const Matrix d_output = normal(T, D, "upstream", static_cast<std::uint64_t>(ep.rank() * T * D));
+  const auto token = static_cast<std::uint64_t>(ep.rank() * T * D);
+  const Matrix hidden_states = normal(T, D, "tokens", token), d_output = normal(T, D, "upstream", token);
   Matrix output(T, D), d_hidden_states(T, D);
-  const DispatcherSettings settings;
-  Dispatcher dispatcher(ep, E, settings);
-  ExpertRunner experts(settings);
-  RouterStatistics statistics(/*layers=*/1, E);
-  MoeWorkspace workspace;
-  PhaseClock clock;
-  const MoeContext context{kernels, dispatcher, experts, workspace, clock};
-  layer.forward(context, hidden_states, output, statistics);
-  layer.backward(context, hidden_states, /*router_losses=*/{}, d_output, d_hidden_states);
+  const double aux_loss = block.forward(hidden_states, output);
+  block.backward(hidden_states, d_output, d_hidden_states);
 
   double loss = 0;  // <d_output, output> over all ranks
   for (Index i = 0; i < T * D; ++i) loss += output.view().data[i] * d_output.view().data[i];
   ep.all_sum(std::span(&loss, 1));
-  statistics.sum_over(ep);
   if (ep.rank() == 0)
-    std::cout << "ep=" << ep.size() << " experts=" << E
-              << " rows_here=" << layer.experts().activations().plan.rows() << " loss=" << loss
-              << " aux_loss=" << aux_loss(statistics) << '\n';
+    std::cout << "ep=" << ep.size() << " experts=" << E << " rows_here=" << block.rows() << " loss=" << loss
+              << " aux_loss=" << aux_loss << '\n';
 }
 
 int main(int argc, char** argv) try {

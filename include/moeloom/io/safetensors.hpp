@@ -18,6 +18,9 @@
 
 namespace moeloom {
 
+/// HF's own default: "5GB".
+inline constexpr Index kShardBytes = 5'000'000'000;
+
 /// What Hugging Face calls the weights of a folder: one file, or the index of several.
 inline constexpr const char* kWeightsFile = "model.safetensors";
 inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";

@@ -13,9 +13,6 @@
 
 namespace moeloom {
 
-/// HF's own default: "5GB".
-inline constexpr Index kShardBytes = 5'000'000'000;
-
 struct SafetensorsShard {
   std::string file_name;
   SafetensorsLayout layout;

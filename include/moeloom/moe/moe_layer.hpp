@@ -4,6 +4,7 @@
 
 #include "moeloom/moe/routed_experts.hpp"
 #include "moeloom/moe/routing/router_losses.hpp"
+#include "moeloom/moe/routing/routing_settings.hpp"
 
 #include <optional>
 #include <span>
@@ -19,14 +20,6 @@ struct MoeWeights {
   std::span<const float> router_bias = {};  // [E], or empty
   std::span<float> d_router_bias = {};      // empty: frozen, not computed
   std::vector<LowRank> router_adapter = {};
-};
-
-/// What routers do that the model does not say.
-struct RoutingSettings {
-  RouterTraining training = {};
-  RouterDType dtype = RouterDType::kFp32;
-  BalanceSettings balance = {};
-  Index row_budget = 0;  // MoeContext's
 };
 
 class MoeLayer {

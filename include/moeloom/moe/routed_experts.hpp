@@ -6,6 +6,7 @@
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 #include "moeloom/moe/experts/expert_runner.hpp"
 #include "moeloom/moe/experts/shared_expert.hpp"
+#include "moeloom/moe/routing/chosen_experts.hpp"
 #include "moeloom/moe/routing/router_layer.hpp"
 
 #include <functional>
@@ -50,20 +51,6 @@ struct MoeContext {
   /// kept of them then take the memory of one slice. Outputs have the same bits; weight gradients are added
   /// slice by slice.
   Index row_budget = 0;
-};
-
-/// What a router chose. The same for a forward and its backward.
-struct ChosenExperts {
-  std::span<const std::int32_t> topk_idx;  // [T, K]: ids among all experts; kNoExpert for a slot without one
-  std::span<const float> topk_weights;     // [T, K]
-  Index top_k = 0;
-
-  ChosenExperts of(const Stretch& tokens) const {
-    const auto slots = [&](auto all) {
-      return all.subspan(at(tokens.begin * top_k), at(tokens.size() * top_k));
-    };
-    return {slots(topk_idx), slots(topk_weights), top_k};
-  }
 };
 
 /// What a forward leaves for its backward and for those who look in from outside.

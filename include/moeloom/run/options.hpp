@@ -3,16 +3,16 @@
 
 #include "moeloom/base/glob.hpp"
 #include "moeloom/io/json_value.hpp"
-#include "moeloom/io/safetensors_shards.hpp"
+#include "moeloom/io/safetensors.hpp"
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/job/job.hpp"
 #include "moeloom/measure/workload.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/moe/moe_layer.hpp"
+#include "moeloom/moe/routing/routing_settings.hpp"
 #include "moeloom/tensor/dtype.hpp"
-#include "moeloom/text/learned.hpp"
-#include "moeloom/train/packing.hpp"
-#include "moeloom/train/trainer.hpp"
+#include "moeloom/text/learn_rule.hpp"
+#include "moeloom/train/optimizer_settings.hpp"
+#include "moeloom/train/too_long.hpp"
 
 #include <filesystem>
 #include <optional>

@@ -3,6 +3,7 @@
 
 #include "moeloom/text/chat_model.hpp"
 #include "moeloom/text/conversation.hpp"
+#include "moeloom/text/learn_rule.hpp"
 #include "moeloom/text/tokenizer.hpp"
 
 #include <cstdint>
@@ -12,10 +13,6 @@
 #include <vector>
 
 namespace moeloom {
-
-/// Of a conversation: what every assistant turn says, what the last one says, every token. Of a plain text:
-/// every token.
-enum class LearnRule { kAssistant, kLast, kAll };
 
 struct LearnedIds {
   std::vector<std::uint32_t> ids;

@@ -3,17 +3,11 @@
 
 #include "moeloom/tensor/stored_rows.hpp"
 #include "moeloom/train/moments.hpp"
+#include "moeloom/train/optimizer_settings.hpp"
 
 #include <span>
 
 namespace moeloom {
-
-struct AdamW {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-};
 
 /// What one update of one stretch needs besides the numbers themselves.
 struct AdamWUpdate {

@@ -14,6 +14,7 @@
 #include "moeloom/train/adamw.hpp"
 #include "moeloom/train/muon.hpp"
 #include "moeloom/train/muon_weights.hpp"
+#include "moeloom/train/optimizer_settings.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -21,19 +22,6 @@
 #include <vector>
 
 namespace moeloom {
-
-enum class StarvedExperts {
-  kDecay,  // a zero gradient: decay and momentum act, time advances (a stacked parameter's meaning)
-  kSkip,   // left alone, time included (HF's list-backed experts, whose gradient is unset)
-};
-
-/// Numbers of the update.
-struct OptimizerSettings {
-  AdamW adamw = {};
-  double max_grad_norm = 1.0;  // 0: no clipping
-  bool decay_all = false;      // as torch.optim does by itself; false: norms and biases are spared decay
-  StarvedExperts starved = StarvedExperts::kDecay;
-};
 
 class TravellingSums;
 class TravellingWeights;

@@ -6,6 +6,7 @@
 #include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/router_statistics.hpp"
 #include "moeloom/train/batch_source.hpp"
+#include "moeloom/train/optimizer_settings.hpp"
 #include "moeloom/train/router_bias.hpp"
 #include "moeloom/train/schedule.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
@@ -18,8 +19,6 @@ namespace moeloom {
 class Decoder;
 class StepRouting;
 struct LossScales;
-
-enum class OnNan { kStop, kSkip };
 
 /// One of a step's micro-batches, as it runs on this rank.
 struct MicroBatchPlace {

@@ -2,7 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/moe/routing/no_expert.hpp"
+#include "moeloom/moe/routing/chosen_experts.hpp"
 
 namespace moeloom {
 

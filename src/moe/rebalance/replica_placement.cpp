@@ -1,7 +1,7 @@
 #include "moeloom/moe/rebalance/replica_placement.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/routing/no_expert.hpp"
+#include "moeloom/moe/routing/chosen_experts.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>

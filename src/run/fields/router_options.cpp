@@ -1,5 +1,6 @@
 // --router and what keeps its experts' load even.
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/moe/routing/router_losses.hpp"
 
 #include <algorithm>
 

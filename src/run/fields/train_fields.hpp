@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/run/options.hpp"
+#include "moeloom/train/schedule.hpp"
 
 namespace moeloom {
 

@@ -7,6 +7,7 @@
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/run/flags.hpp"
 #include "moeloom/run/options.hpp"
+#include "moeloom/train/batch_source.hpp"
 #include "moeloom/train/example_batches.hpp"
 
 #include "data/prepare_examples.hpp"

@@ -4,6 +4,7 @@
 
 #include "moeloom/run/options.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/trainer.hpp"
 
 #include "record/log.hpp"
 

@@ -3,7 +3,7 @@
 
 #include "moeloom/base/index.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/moe/routing/no_expert.hpp"
+#include "moeloom/moe/routing/chosen_experts.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -2,7 +2,7 @@
 
 #include "moeloom/base/random.hpp"
 #include "moeloom/moe/rebalance/rebalance_counts.hpp"
-#include "moeloom/moe/routing/no_expert.hpp"
+#include "moeloom/moe/routing/chosen_experts.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>

@@ -13,7 +13,7 @@
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
 #include "moeloom/moe/dispatch/trip_shape.hpp"
 #include "moeloom/moe/rebalance/replica_plan.hpp"
-#include "moeloom/moe/routing/no_expert.hpp"
+#include "moeloom/moe/routing/chosen_experts.hpp"
 
 #include <cstdint>
 #include <functional>

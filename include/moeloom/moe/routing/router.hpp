@@ -3,7 +3,7 @@
 // The formulas are in router_settings.hpp. Gradients flow through all of them but the choice.
 #pragma once
 
-#include "moeloom/moe/routing/no_expert.hpp"
+#include "moeloom/moe/routing/chosen_experts.hpp"
 #include "moeloom/moe/routing/router_settings.hpp"
 #include "moeloom/tensor/matrix.hpp"
 

@@ -5,6 +5,7 @@
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/kernels/low_rank.hpp"
 #include "moeloom/moe/routing/router.hpp"
+#include "moeloom/moe/routing/routing_settings.hpp"
 #include "moeloom/tensor/exact_sums.hpp"
 
 #include <cstdint>
@@ -13,20 +14,6 @@
 #include <vector>
 
 namespace moeloom {
-
-/// What a router does in training beside its formulas. Evaluation and generation choose by token, without
-/// dropping anything: a token's output must not depend on the tokens beside and behind it.
-struct RouterTraining {
-  /// Experts choose tokens (Zhou et al. 2022): each the ceil(N K / E) with its largest scores, of the N
-  /// tokens of all ranks in this micro-batch; a token has as many experts as chose it, 0 to E.
-  bool expert_choice = false;
-  /// An expert takes at most ceil(factor N K / E) rows of the N tokens of all ranks in this micro-batch,
-  /// those of the largest weights; 0: as many as come. A slot that is dropped brings nothing: a token without
-  /// any passes by the residual.
-  double capacity_factor = 0;
-};
-
-enum class RouterDType { kFp32, kFp64 };
 
 /// Views of a router's own parameters. Gradients without rows: frozen, not computed.
 struct RouterWeights {

@@ -12,20 +12,9 @@
 
 #include "moeloom/base/violations.hpp"
 #include "moeloom/moe/routing/router_statistics.hpp"
+#include "moeloom/moe/routing/routing_settings.hpp"
 
 namespace moeloom {
-
-/// Which tokens f and P are taken over.
-enum class BalanceOver {
-  kMicroBatch,  // of all ranks; the loss of a step is the mean over its micro-batches
-  kSequence,    // each sequence by itself, and the mean over sequences (DeepSeek-V3, eq. 17)
-  kGlobalBatch  // f over all micro-batches of the step (Qiu et al. 2025), P over each
-};
-
-struct BalanceSettings {
-  bool pooled = true;  // layers are joined to one
-  BalanceOver over = BalanceOver::kMicroBatch;
-};
 
 /// What contradicts itself: sequences of joined layers.
 void check_balance(const BalanceSettings& balance, Violations& violations);

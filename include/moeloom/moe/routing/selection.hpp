@@ -5,7 +5,7 @@
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/moe/routing/no_expert.hpp"
+#include "moeloom/moe/routing/chosen_experts.hpp"
 
 #include <cstdint>
 #include <span>

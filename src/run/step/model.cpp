@@ -1,0 +1,180 @@
+#include "moeloom/run/model.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/model/generate.hpp"
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/word_files.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/trainer.hpp"
+#include "moeloom/train/training_state.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "open/run_decision.hpp"
+
+namespace moeloom {
+namespace {
+
+RunDecision decide_model(const Mesh& mesh, const ModelConfig& config, const ModelSettings& settings) {
+  const Job job{.batch = settings.batch, .keeping = settings.keeping, .layout = {.threads = threads()}};
+  const RunRequest request{.kernels = settings.kernels,
+                           .gmm = settings.gmm,
+                           .dtype = settings.dtype,
+                           .exchange = settings.exchange,
+                           .row_budget = settings.routing.row_budget};
+  return decide_run(find_run_facts(config, mesh, job), request, mesh.world());
+}
+
+std::unique_ptr<TrainingState> make_state(const Mesh& mesh, const ModelConfig& config,
+                                          const ModelSettings& settings, const RunDecision& decision) {
+  return make_training_state(config, mesh,
+                             {.kernels = decision.table,
+                              .dispatcher = open_dispatcher(decision, mesh, config.num_experts),
+                              .optimizer = settings.optimizer,
+                              .job = decision.job,
+                              .routing = settings.routing});
+}
+
+StepTokens tokens_of(const std::vector<Batch>& batches, const Communicator& world) {
+  std::int64_t counts[] = {0, 0};
+  for (const Batch& batch : batches) {
+    counts[0] += batch.is_real.empty()
+                     ? batch.tokens()
+                     : std::ranges::count_if(batch.is_real, [](auto real) { return real != 0; });
+    counts[1] += batch.counted_targets();
+  }
+  world.all_sum(std::span<std::int64_t>(counts));
+  return {counts[0], counts[1]};
+}
+
+}  // namespace
+
+struct Model::Parts {
+  Parts(Mesh of, const ModelConfig& config, const ModelSettings& settings)
+      : mesh(std::move(of)),
+        config(config),
+        settings(settings),
+        decision(decide_model(mesh, config, settings)),
+        state(make_state(mesh, config, settings, decision)),
+        trainer(state->decoder, state->store, mesh, state->optimizer,
+                BatchSource([this](Index, Index micro_batch, Index) { return batches->at(at(micro_batch)); },
+                            [this](Index) { return tokens; }),
+                {.schedule = settings.schedule,
+                 .batch = settings.batch,
+                 .aux_loss_coef = settings.aux_loss_coef,
+                 .z_loss_coef = settings.z_loss_coef,
+                 .router_bias_rate = settings.router_bias_rate,
+                 .on_nan = settings.on_nan,
+                 .seed = settings.seed}) {}
+
+  void check(const std::vector<Batch>& micro_batches) const {
+    const BatchShape& shape = settings.batch;
+    agree(mesh.world(), [&] {
+      const Index sequences = shape.sequences_per_micro_batch(mesh.world().size());
+      require(std::ssize(micro_batches) == shape.micro_batches,
+              "a step has " + std::to_string(shape.micro_batches) + " micro-batches of each rank, not " +
+                  std::to_string(micro_batches.size()));
+      for (const Batch& batch : micro_batches)
+        require(batch.sequences == sequences && batch.sequence_length == shape.length &&
+                    std::ssize(batch.input_ids) == batch.tokens() &&
+                    std::ssize(batch.targets) == batch.tokens(),
+                "a micro-batch of a rank has " + std::to_string(sequences) + " sequences of " +
+                    std::to_string(shape.length) + " tokens, each with its target");
+    });
+  }
+
+  Mesh mesh;
+  ModelConfig config;
+  ModelSettings settings;
+  RunDecision decision;
+  std::unique_ptr<TrainingState> state;
+  const std::vector<Batch>* batches = nullptr;  // of the step under way
+  StepTokens tokens;                            // of it
+  Trainer trainer;
+  WordFiles words;
+  Index steps = 0;
+};
+
+Model::Model(Mesh mesh, const ModelConfig& config, const ModelSettings& settings) {
+  check_shape(settings.batch, mesh.world().size());
+  parts_ = std::make_unique<Parts>(std::move(mesh), config, settings);
+  initialise(parts_->state->store, config, settings.seed);
+  parts_->state->store.settle();
+}
+Model::Model(Model&&) noexcept = default;
+Model::~Model() = default;
+
+void Model::load(const std::filesystem::path& folder) {
+  Parts& p = *parts_;
+  p.trainer.settle();
+  load_model(folder, p.state->store, p.mesh, p.config);
+  agree(p.mesh.world(), [&] { p.words = read_word_files(folder); });
+  p.state->store.settle();
+}
+
+void Model::save(const std::filesystem::path& folder, DType dtype) {
+  Parts& p = *parts_;
+  p.trainer.settle();
+  export_model(folder, p.state->store, p.mesh, p.config, {.dtype = dtype}, p.words);
+}
+
+StepLosses Model::step(const std::vector<Batch>& micro_batches) {
+  Parts& p = *parts_;
+  p.check(micro_batches);
+  p.batches = &micro_batches;
+  p.tokens = tokens_of(micro_batches, p.mesh.world());
+  const StepReport report = p.trainer.step(p.steps);
+  ++p.steps;
+  return {.loss = report.loss,
+          .lm_loss = report.lm_loss,
+          .aux_loss = report.aux_loss,
+          .z_loss = report.z_loss,
+          .grad_norm = report.grad_norm,
+          .learning_rate = report.learning_rate,
+          .tokens = report.tokens,
+          .targets = report.targets,
+          .skipped = report.skipped};
+}
+
+Index Model::steps() const {
+  return parts_->steps;
+}
+double Model::evaluate(const std::vector<Batch>& batches) {
+  return parts_->trainer.evaluate(batches);
+}
+std::vector<double> Model::token_losses(const Batch& batch) {
+  parts_->trainer.settle();
+  return parts_->state->decoder.token_losses(batch);
+}
+Matrix Model::logits(const Batch& batch) {
+  parts_->trainer.settle();
+  return parts_->state->decoder.logits(batch);
+}
+std::vector<std::int32_t> Model::generate(std::vector<std::int32_t> prompt, Index tokens,
+                                          const SamplingSettings& sampling,
+                                          const std::vector<std::int32_t>& end_tokens) {
+  parts_->trainer.settle();
+  return moeloom::generate(parts_->state->decoder, parts_->mesh, std::move(prompt),
+                           {.tokens = tokens, .sampling = sampling, .end_tokens = end_tokens});
+}
+
+const ModelConfig& Model::config() const {
+  return parts_->config;
+}
+const Mesh& Model::mesh() const {
+  return parts_->mesh;
+}
+const KernelTable& Model::kernels() const {
+  return parts_->decision.table;
+}
+const std::vector<KernelReport>& Model::kernel_reports() const {
+  return parts_->decision.kernels;
+}
+void Model::use(const KernelTable& kernels) {
+  parts_->decision.table = kernels;
+  parts_->state->decoder.use(kernels);
+}
+
+}  // namespace moeloom

@@ -1,0 +1,179 @@
+#include "moeloom/moe/expert_parallel.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "moe_block.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::Block;
+using testing::block_kernels;
+using testing::BlockWeights;
+using testing::largest_ep;
+using testing::random_matrix;
+using testing::RandomBlock;
+using testing::stretch;
+using testing::sum_over;
+
+constexpr Index kExperts = 4, kTopK = 2, kHidden = 6, kInter = 5;
+
+/// A rank's part of a block, as a guest has it: plain matrices.
+struct Guest {
+  ExpertRange held;
+  Matrix router, d_router, gate_up, d_gate_up, down, d_down;
+
+  Guest(const BlockWeights& whole, const Communicator& ep)
+      : held(experts_of(whole.experts(), ep.size(), ep.rank())),
+        router(Matrix::copy_of(whole.router)),
+        d_router(router.rows(), router.cols()),
+        gate_up(part(whole.gate_up, 2 * whole.inter())),
+        d_gate_up(gate_up.rows(), gate_up.cols()),
+        down(part(whole.down, whole.hidden())),
+        d_down(down.rows(), down.cols()) {}
+  Matrix part(const Matrix& all, Index rows) const {
+    return Matrix::copy_of(all.view().rows_from(held.begin * rows, held.count * rows));
+  }
+  ExpertViews experts() { return {gate_up, down, d_gate_up, d_down}; }
+  RouterViews routes() { return {router, d_router}; }
+};
+
+ExpertParallelSettings with_kernels(const KernelTable& kernels) {
+  return {.kernels = kernels, .dispatcher = DispatcherKind::kAlltoall};
+}
+
+void expect_same(ConstMatrixView got, ConstMatrixView expected, const char* what) {
+  ASSERT_EQ(got.rows, expected.rows) << what;
+  for (Index i = 0; i < got.size(); ++i) ASSERT_EQ(got.data[i], expected.data[i]) << what << ' ' << i;
+}
+
+TEST(ExpertParallel, ABlockHasTheBitsOfTheLayerOfAModel) {
+  const Communicator ep = largest_ep(Communicator::world(), kExperts);
+  const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(kExperts, 3);
+  const Matrix hidden = random_matrix(9, kHidden, 4), upstream = random_matrix(9, kHidden, 5);
+  const ConstMatrixView mine = stretch(hidden, ep), above = stretch(upstream, ep);
+  const KernelTable kernels = block_kernels(true);
+  Block layer(ep, softmax_router(kExperts, kTopK), weights, kernels);
+  layer.run(mine, above);
+
+  Guest guest(weights, ep);
+  ExpertParallel over(ep, kExperts, with_kernels(kernels));
+  SparseBlock block(over, guest.routes(), softmax_router(kExperts, kTopK), guest.experts());
+  Matrix output(mine.rows, kHidden), d_hidden(mine.rows, kHidden);
+  block.forward(mine, output);
+  block.backward(mine, above, d_hidden);
+  expect_same(output, layer.output, "output");
+  expect_same(d_hidden, layer.d_hidden, "d_hidden");
+  expect_same(guest.d_router, layer.gradients().router, "router");
+  expect_same(guest.d_gate_up, layer.gradients().gate_up, "gate_up");
+  expect_same(guest.d_down, layer.gradients().down, "down");
+  EXPECT_EQ(block.rows(), layer.rows_held());
+  EXPECT_EQ(std::ssize(block.chosen().topk_idx), mine.rows * kTopK);
+}
+
+/// Expert e of a token x in double: down (silu(gate x) * (up x)).
+std::vector<double> expert_of(const BlockWeights& w, Index e, const float* x) {
+  const auto dot = [](const float* row, const auto* other, Index n) {
+    double sum = 0;
+    for (Index i = 0; i < n; ++i) sum += static_cast<double>(row[i]) * static_cast<double>(other[i]);
+    return sum;
+  };
+  std::vector<double> act, out;
+  for (Index f = 0; f < kInter; ++f) {
+    const double gate = dot(w.gate_up.view().row(e * 2 * kInter + f), x, kHidden);
+    act.push_back(gate / (1 + std::exp(-gate)) *
+                  dot(w.gate_up.view().row(e * 2 * kInter + kInter + f), x, kHidden));
+  }
+  for (Index d = 0; d < kHidden; ++d)
+    out.push_back(dot(w.down.view().row(e * kHidden + d), act.data(), kInter));
+  return out;
+}
+
+TEST(ExpertParallel, ExpertsServeARouterOfSomebodyElse) {
+  const Communicator ep = largest_ep(Communicator::world(), kExperts);
+  const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(kExperts, 13);
+  const Matrix x = random_matrix(5 + ep.rank(), kHidden, 14), up = random_matrix(x.rows(), kHidden, 15);
+  std::vector<std::int32_t> chosen;
+  std::vector<float> by;
+  for (Index slot = 0; slot < x.rows() * kTopK; ++slot) {
+    chosen.push_back(slot == 3 ? kNoExpert : static_cast<std::int32_t>((slot * 5 + ep.rank()) % kExperts));
+    by.push_back(0.25f + 0.125f * static_cast<float>(slot % 5));
+  }
+  Guest guest(weights, ep);
+  ExpertParallel over(ep, kExperts);
+  ExpertBlock block(over, guest.experts());
+  Matrix output(x.rows(), kHidden), d_x(x.rows(), kHidden);
+  block.forward(x, {chosen, by, kTopK}, output);
+  const std::span<const float> d_by = block.backward(up, d_x);
+  ASSERT_EQ(std::ssize(d_by), x.rows() * kTopK);
+  for (Index t = 0; t < x.rows(); ++t) {
+    std::vector<double> sum(kHidden);
+    for (Index j = 0; j < kTopK; ++j) {
+      const auto slot = at(t * kTopK + j);
+      double d_weight = 0;
+      if (chosen[slot] != kNoExpert) {
+        const std::vector<double> y = expert_of(weights, chosen[slot], x.view().row(t));
+        for (Index d = 0; d < kHidden; ++d) {
+          sum[at(d)] += static_cast<double>(by[slot]) * y[at(d)];
+          d_weight += y[at(d)] * static_cast<double>(up.view()(t, d));
+        }
+      }
+      EXPECT_NEAR(d_by[slot], d_weight, 1e-5) << "token " << t << " slot " << j;
+    }
+    for (Index d = 0; d < kHidden; ++d) EXPECT_NEAR(output.view()(t, d), sum[at(d)], 1e-5) << t << ' ' << d;
+  }
+  EXPECT_THROW(block.backward(up, d_x), ShapeError) << "once a forward";
+}
+
+TEST(ExpertParallel, AddsTheGradientOfTheLossOfBalance) {
+  const Communicator ep = largest_ep(Communicator::world(), kExperts);
+  const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(kExperts, 23);
+  const Matrix hidden = random_matrix(16, kHidden, 24);
+  const ConstMatrixView mine = stretch(hidden, ep);
+  const Matrix nothing(mine.rows, kHidden);
+  Guest guest(weights, ep);
+  ExpertParallel over(ep, kExperts);
+  SparseBlock block(over, guest.routes(), softmax_router(kExperts, kTopK), guest.experts(), 0.5);
+  Matrix output(mine.rows, kHidden), d_hidden(mine.rows, kHidden);
+  block.forward(mine, output);
+  block.backward(mine, nothing, d_hidden);
+  const Matrix gradient = sum_over(ep, guest.d_router);
+  constexpr float kStep = 1.0f / 256;
+  for (Index d = 0; d < kHidden; ++d) {
+    double loss[2];
+    for (const int side : {0, 1}) {
+      guest.router.view()(1, d) = weights.router.view()(1, d) + (side == 0 ? -kStep : kStep);
+      loss[side] = block.forward(mine, output);
+    }
+    guest.router.view()(1, d) = weights.router.view()(1, d);
+    EXPECT_NEAR(gradient.view()(1, d), 0.5 * (loss[1] - loss[0]) / (2 * kStep), 1e-4) << d;
+  }
+}
+
+TEST(ExpertParallel, SaysWhatDoesNotFit) {
+  const Communicator self = Communicator::self();
+  const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(kExperts, 33);
+  Guest guest(weights, self);
+  ExpertParallel over(self, kExperts);
+  EXPECT_EQ(over.num_experts(), kExperts);
+  ExpertViews experts = guest.experts();
+  experts.d_down = guest.d_gate_up;
+  EXPECT_THROW(ExpertBlock(over, experts), ShapeError);
+  ExpertParallel fewer(self, kExperts - 1);
+  EXPECT_THROW(ExpertBlock(fewer, guest.experts()), ShapeError);
+  EXPECT_THROW(SparseBlock(over, guest.routes(), softmax_router(kExperts + 1, 1), guest.experts()),
+               ShapeError);
+  ExpertBlock block(over, guest.experts());
+  const Matrix x(2, kHidden);
+  Matrix output(2, kHidden);
+  const std::vector<std::int32_t> one = {0};
+  EXPECT_THROW(block.forward(x, {one, std::vector<float>{1}, 1}, output), ShapeError);
+  EXPECT_THROW(ExpertParallel(self, 0), ConfigError);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -7,12 +7,12 @@
 // median speed of streams from the first rank to the last that take turns with the exchange. --kib go from a
 // rank to each of the others if loads are even; uneven, a quarter to seven quarters of that, drawn at random.
 // A result that is wrong ends the program.
+#include "comm/messages.hpp"
+#include "comm/node_map.hpp"
+#include "comm/travelling_sums.hpp"
+#include "comm/travelling_weights.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/comm/messages.hpp"
-#include "moeloom/comm/node_map.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/comm/travelling_sums.hpp"
-#include "moeloom/comm/travelling_weights.hpp"
 #include "moeloom/measure/paired.hpp"
 
 #include <algorithm>

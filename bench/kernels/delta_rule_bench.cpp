@@ -2,9 +2,9 @@
 //
 // Forward, backward and both, each in turn with the peak; a fraction is of the FLOPs that delta_rule.hpp
 // counts. The inputs are columns of one matrix, as the convolution leaves them.
+#include "kernels/delta_rule.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/kernels/delta_rule.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
 

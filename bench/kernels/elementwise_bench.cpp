@@ -5,11 +5,11 @@
 // caches; the figures are percentiles of the ratios. The limit reads and writes as many bytes as the kernel
 // must, in as many streams: rows copied, the others only read; by the fastest of measure/copies.hpp, whose
 // name stands beside it. Rope works in place, and so does its limit.
+#include "measure/copies.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/rmsnorm.hpp"
 #include "moeloom/kernels/elementwise/rope.hpp"
 #include "moeloom/kernels/elementwise/swiglu.hpp"
-#include "moeloom/measure/copies.hpp"
 
 #include <algorithm>
 #include <array>

@@ -8,11 +8,11 @@
 // masters in fp32, as a step's only micro-batch does, or in bf16 (--masters split, frozen weights), or frozen
 // in F16, beside which the same numbers in bf16 are a rival; or packed faces, whose packing is not part of
 // the time.
+#include "measure/workload.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
-#include "moeloom/measure/workload.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,13 +8,13 @@
 // of every layer, the other matrices of all layers and the head), one decoded token after a prompt, and the
 // prompt itself beside a forward of as many tokens without a cache. `of_read` is the read's time over the
 // token's; `of_forward` the forward's over the prompt's. Medians of ratios within a round.
+#include "model/decoder.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/parts/parameters.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 #include <cstdio>
 

@@ -12,11 +12,11 @@
 //
 // --nodes pretends that the ranks lie on so many machines: times then mean nothing, but the bytes that would
 // cross between them are counted, beside one fp32 copy of a row for each expert on another node.
+#include "measure/copies.hpp"
+#include "measure/workload.hpp"
+#include "moe/dispatch/dispatcher.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/measure/copies.hpp"
-#include "moeloom/measure/workload.hpp"
-#include "moeloom/moe/dispatch/dispatcher.hpp"
 
 #include <algorithm>
 #include <array>

@@ -21,10 +21,10 @@
 //
 // Each subject is checked against ep = 1 before it is timed, in memory for all experts; --check off leaves it
 // out.
+#include "measure/layer_subject.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/measure/layer_subject.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
 
@@ -325,7 +325,7 @@ void print_rebalancing(std::deque<Subject>& subjects) {
   for (Subject& subject : subjects) {
     if (!subject.variant.rebalance) continue;
     const Communicator& world = subject.layer.mesh().world();
-    const RebalanceCounts all = total(sum_over(world, {subject.layer.experts().rebalance_counts()}));
+    const RebalanceCounts all = total(sum_over(world, {subject.layer.rebalance_counts()}));
     if (world.rank() != 0) continue;
     std::printf("%s, %s, rebalance:", subject.variant.path.c_str(), subject.variant.routing.c_str());
     for (std::size_t i = 0; i < all.verdicts.size(); ++i)

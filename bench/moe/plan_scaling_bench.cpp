@@ -6,10 +6,10 @@
 // Sending (order of leaving, rows by rank) and receiving (rows by source, order of landing) are timed apart
 // and together, and beside them what takes the place of receiving where rows land at once: each slot's row
 // on the rank that holds its expert. It should grow no faster than ep + E, and stay under 5 ms at ep = 1024.
+#include "moe/dispatch/dispatch_plan.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/measure/paired.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include <cstdio>
 #include <optional>

@@ -8,14 +8,14 @@
 // measured in the same round, so that a share is at most too large; --layer on times the layer itself,
 // forward and backward, in memory for all its experts. The product that makes logits is told apart: it is 6 T
 // D E FLOPs forward and backward, E / (3 K F) of the layer's, whoever computes them.
+#include "measure/layer_subject.hpp"
+#include "moe/dispatch/dispatch_plan.hpp"
+#include "moe/routing/router.hpp"
+#include "moe/routing/router_statistics.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/measure/layer_subject.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
-#include "moeloom/moe/routing/router.hpp"
-#include "moeloom/moe/routing/router_statistics.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <cmath>

@@ -6,11 +6,11 @@
 // the network, a message and a bandwidth, are measured first between two ranks, as `moeloom calibrate` does.
 // In a simulation only messages take time, so that the model's local copies are left out too: under mpirun
 // the predictions lack them.
+#include "moe/dispatch/dispatcher.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/statistics.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/moe/dispatch/dispatcher.hpp"
-#include "moeloom/plan/cost/exchange_cost.hpp"
+#include "plan/cost/exchange_cost.hpp"
 
 #include <algorithm>
 #include <cstdio>

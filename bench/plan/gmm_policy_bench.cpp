@@ -7,12 +7,12 @@
 // A point is a shape, rows per expert, source ranks and micro-batches a step. Both policies decide as a run
 // would, with its budget; what all paths take is measured on moe/experts.hpp over several layers, in turn.
 // Regret is the time of the path that a policy chose over that of the fastest.
+#include "moe/experts/experts.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
-#include "moeloom/moe/experts/experts.hpp"
-#include "moeloom/plan/rates/calibration.hpp"
+#include "plan/rates/calibration.hpp"
 
 #include <algorithm>
 #include <array>

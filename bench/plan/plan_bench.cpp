@@ -13,13 +13,14 @@
 //
 // --clock wall is the slowest rank's time. --clock cpu is the processor time of all ranks over the processors
 // they have: on a machine that others use too, what the step would take if its processors were its own.
+#include "comm/messages.hpp"
+#include "measure/step_subject.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/comm/messages.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/measure/step_subject.hpp"
-#include "moeloom/plan/predict.hpp"
-#include "moeloom/plan/rates/gmm_prediction.hpp"
-#include "moeloom/plan/rates/rate_cache.hpp"
+#include "plan/plan_ranking.hpp"
+#include "plan/predict.hpp"
+#include "plan/rates/gmm_prediction.hpp"
+#include "plan/rates/rate_cache.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +31,6 @@
 #include <optional>
 #include <thread>
 
-#include "plan/plan_ranking.hpp"
 #include "support/check.hpp"
 #include "support/kernels.hpp"
 #include "support/options.hpp"

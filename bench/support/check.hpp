@@ -1,7 +1,7 @@
 // --check: whether what is about to be timed computes what it should.
 #pragma once
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <stdexcept>
 #include <string>

@@ -1,7 +1,7 @@
 // A way to move rows by its name on a benchmark's command line.
 #pragma once
 
-#include "moeloom/moe/dispatch/dispatcher.hpp"
+#include "moe/dispatch/dispatcher.hpp"
 
 #include <stdexcept>
 #include <string>

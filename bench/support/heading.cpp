@@ -1,6 +1,6 @@
 #include "support/heading.hpp"
 
-#include "moeloom/plan/rates/rate_cache.hpp"
+#include "plan/rates/rate_cache.hpp"
 
 #include <array>
 #include <cstdio>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/plan/cost/rebalance_cost.hpp"
-#include "moeloom/plan/rates/built_in_rates.hpp"
+#include "plan/cost/rebalance_cost.hpp"
+#include "plan/rates/built_in_rates.hpp"
 
 namespace moeloom::bench {
 

@@ -1,8 +1,8 @@
 // A training step that takes turns with others which differ in one setting.
 #pragma once
 
-#include "moeloom/measure/step_subject.hpp"
-#include "moeloom/model/hf/initialise.hpp"
+#include "measure/step_subject.hpp"
+#include "model/hf/initialise.hpp"
 
 #include <optional>
 #include <string>

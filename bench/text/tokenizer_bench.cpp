@@ -6,9 +6,9 @@
 // A row is one way of giving the text: whole, in one call, which one thread encodes; or its lines, which all
 // threads share. The words of the first, warming round are known in the timed ones, as in a long file. Beside
 // the reference implementation: bench/text/tokenizers_npm.mjs.
+#include "io/text_file.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/statistics.hpp"
-#include "moeloom/io/text_file.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/text/tokenizer.hpp"
 

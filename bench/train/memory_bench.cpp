@@ -7,11 +7,11 @@
 // contender's step over that of the first, which keeps everything, in fp32. `held`: what this process grew by
 // from before the model to after its first two steps. `predicted`: what `plan` counts of it. `activations`:
 // of that, what layers keep and, once, what backward makes again.
+#include "comm/process_memory.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/comm/process_memory.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
-#include "moeloom/plan/memory/memory_need.hpp"
+#include "plan/memory/memory_need.hpp"
 
 #include <array>
 #include <cstdio>

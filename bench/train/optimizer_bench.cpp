@@ -6,9 +6,9 @@
 // with moments in fp32, 20 in bf16, 16 and some in int8. Formats and a copy take turns on arrays that no
 // cache holds; a row is the median over rounds of a format's bytes a second over the copy's, which counts
 // what it reads and what it writes.
+#include "measure/copies.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/measure/copies.hpp"
-#include "moeloom/train/adamw.hpp"
+#include "train/adamw.hpp"
 
 #include <cstdio>
 #include <exception>

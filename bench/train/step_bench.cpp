@@ -15,12 +15,12 @@
 // steps of each are checked against ep = 1 before it is timed; --check off leaves it out. cpu
 // is the time that the rank's computing thread took of its processor. --rebalance and --net-bytes-per-second
 // are those of layer_bench.
+#include "measure/step_subject.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
-#include "moeloom/measure/step_subject.hpp"
 #include "moeloom/model/hf/config.hpp"
 
 #include <cstdio>

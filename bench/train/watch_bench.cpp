@@ -6,10 +6,10 @@
 // every run of `moeloom train` does, the other does not. A ratio of two steps on a shared machine has far
 // more noise than this cost, so it is also counted: moves of a step, times the measured time of a move, over
 // the step. The slowest rank's steps count.
+#include "measure/step_subject.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
-#include "moeloom/measure/step_subject.hpp"
 #include "moeloom/model/hf/config.hpp"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
 
 #define XXH_INLINE_ALL
 #if defined(__AVX512F__) && !defined(__clang__) && __GNUC__ < 13

@@ -1,4 +1,4 @@
-#include "moeloom/base/host_name.hpp"
+#include "base/host_name.hpp"
 
 #include <array>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "moeloom/base/meanwhile.hpp"
+#include "base/meanwhile.hpp"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include "moeloom/base/parallel.hpp"
 
-#include "moeloom/base/meanwhile.hpp"
+#include "base/meanwhile.hpp"
 
 #include <mutex>
 

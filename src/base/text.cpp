@@ -1,4 +1,4 @@
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <array>
 #include <charconv>

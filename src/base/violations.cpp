@@ -1,6 +1,6 @@
-#include "moeloom/base/violations.hpp"
+#include "base/violations.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <cmath>

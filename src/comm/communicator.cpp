@@ -2,7 +2,7 @@
 // broadcasts. A rank alone answers without MPI.
 #include "moeloom/comm/communicator.hpp"
 
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <algorithm>
 #include <cmath>

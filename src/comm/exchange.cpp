@@ -1,6 +1,6 @@
 // The collectives that carry rows and integer sums: each rank's share may differ.
+#include "comm/messages.hpp"
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/comm/messages.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
-#include "moeloom/comm/messages.hpp"
+#include "comm/messages.hpp"
 
-#include "moeloom/base/meanwhile.hpp"
-#include "moeloom/comm/node_memory.hpp"
+#include "base/meanwhile.hpp"
+#include "comm/node_memory.hpp"
 
 #include <algorithm>
 

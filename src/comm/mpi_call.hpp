@@ -1,10 +1,10 @@
 // One way to call MPI: every return code is read, every count is narrowed once.
 #pragma once
 
+#include "comm/node_map.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/index.hpp"
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/comm/node_map.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,7 +1,7 @@
-#include "moeloom/comm/node_memory.hpp"
+#include "comm/node_memory.hpp"
 
+#include "comm/process_memory.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/process_memory.hpp"
 
 #include <algorithm>
 #include <array>

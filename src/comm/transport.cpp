@@ -1,4 +1,4 @@
-#include "moeloom/comm/transport.hpp"
+#include "comm/transport.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
-#include "moeloom/comm/travelling_sum.hpp"
+#include "comm/travelling_sum.hpp"
 
-#include "moeloom/comm/node_map.hpp"
-#include "moeloom/tensor/tree_sum.hpp"
+#include "comm/node_map.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "moeloom/comm/travelling_sums.hpp"
+#include "comm/travelling_sums.hpp"
 
 #include <limits>
 #include <utility>

@@ -1,6 +1,6 @@
-#include "moeloom/comm/travelling_weights.hpp"
+#include "comm/travelling_weights.hpp"
 
-#include "moeloom/comm/node_map.hpp"
+#include "comm/node_map.hpp"
 
 #include <algorithm>
 #include <utility>

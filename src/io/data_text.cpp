@@ -1,4 +1,4 @@
-#include "moeloom/io/data_text.hpp"
+#include "io/data_text.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/json_value.hpp"

@@ -1,4 +1,4 @@
-#include "moeloom/io/disk_memory.hpp"
+#include "io/disk_memory.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,8 +1,8 @@
 #include "moeloom/io/document.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/mapped_file.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 #include <limits>

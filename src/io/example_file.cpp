@@ -1,4 +1,4 @@
-#include "moeloom/io/example_file.hpp"
+#include "io/example_file.hpp"
 
 #include "moeloom/base/errors.hpp"
 

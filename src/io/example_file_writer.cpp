@@ -1,7 +1,7 @@
+#include "io/example_file.hpp"
+#include "io/file_observer.hpp"
+#include "io/new_folder.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/example_file.hpp"
-#include "moeloom/io/file_observer.hpp"
-#include "moeloom/io/new_folder.hpp"
 
 #include <algorithm>
 #include <fcntl.h>

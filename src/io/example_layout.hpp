@@ -1,7 +1,7 @@
 // Where the parts of an example file lie.
 #pragma once
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
 
 #include <array>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "moeloom/io/file_lock.hpp"
+#include "io/file_lock.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/io/file_observer.hpp"
+#include "io/file_observer.hpp"
 
 #include <array>
 #include <atomic>

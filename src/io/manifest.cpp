@@ -1,6 +1,6 @@
-#include "moeloom/io/manifest.hpp"
+#include "io/manifest.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-#include "moeloom/io/new_folder.hpp"
+#include "io/new_folder.hpp"
 
+#include "io/file_observer.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/file_observer.hpp"
 
 #include <cerrno>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-#include "moeloom/io/safetensors_shards.hpp"
+#include "io/safetensors_shards.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 #include <cstdio>

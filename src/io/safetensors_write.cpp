@@ -1,6 +1,6 @@
 // Writing safetensors: plan the layout, make the file in its full size, fill in byte ranges.
+#include "io/manifest.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/manifest.hpp"
 #include "moeloom/io/safetensors.hpp"
 
 #include <algorithm>

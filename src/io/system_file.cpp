@@ -1,7 +1,7 @@
 #include "system_file.hpp"
 
+#include "io/file_observer.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/file_observer.hpp"
 
 #include <cerrno>
 #include <fcntl.h>

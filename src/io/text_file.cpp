@@ -1,9 +1,9 @@
-#include "moeloom/io/text_file.hpp"
+#include "io/text_file.hpp"
 
+#include "io/file_observer.hpp"
+#include "io/new_folder.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/file_observer.hpp"
 #include "moeloom/io/mapped_file.hpp"
-#include "moeloom/io/new_folder.hpp"
 
 #include <cerrno>
 #include <fcntl.h>

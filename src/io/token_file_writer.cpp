@@ -1,8 +1,8 @@
-#include "moeloom/io/token_file_writer.hpp"
+#include "io/token_file_writer.hpp"
 
+#include "io/new_folder.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/mapped_file.hpp"
-#include "moeloom/io/new_folder.hpp"
 
 #include <cerrno>
 #include <cstring>

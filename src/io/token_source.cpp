@@ -1,6 +1,6 @@
 #include "moeloom/io/token_source.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 

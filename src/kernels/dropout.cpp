@@ -1,6 +1,6 @@
-#include "moeloom/kernels/dropout.hpp"
+#include "kernels/dropout.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"

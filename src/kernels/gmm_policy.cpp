@@ -1,6 +1,6 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "moeloom/kernels/low_rank.hpp"
+#include "kernels/low_rank.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

@@ -2,8 +2,8 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
-#include "moeloom/tensor/rounded_sums.hpp"
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/rounded_sums.hpp"
+#include "tensor/tree_sum.hpp"
 
 namespace moeloom {
 namespace {

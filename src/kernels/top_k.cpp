@@ -2,7 +2,7 @@
 // few more do: these alone are ranked, each against all others. Neither step has a branch that depends on how
 // values compare, but for the end of the walk over the values that reach the bound; a sort, a heap and an
 // insertion mispredict most of theirs.
-#include "moeloom/kernels/top_k.hpp"
+#include "kernels/top_k.hpp"
 
 #include <algorithm>
 #include <bit>

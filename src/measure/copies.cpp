@@ -1,4 +1,4 @@
-#include "moeloom/measure/copies.hpp"
+#include "measure/copies.hpp"
 
 #include <algorithm>
 #include <array>

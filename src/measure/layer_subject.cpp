@@ -1,10 +1,10 @@
-#include "moeloom/measure/layer_subject.hpp"
+#include "measure/layer_subject.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
-#include "moeloom/train/trainer.hpp"
+#include "train/trainer.hpp"
 
 #include <numeric>
 

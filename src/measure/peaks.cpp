@@ -3,7 +3,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/measure/paired.hpp"
-#include "moeloom/tensor/lanes.hpp"
+#include "tensor/lanes.hpp"
 
 #include <immintrin.h>
 

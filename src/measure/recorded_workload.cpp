@@ -1,4 +1,4 @@
-#include "moeloom/measure/recorded_workload.hpp"
+#include "measure/recorded_workload.hpp"
 
 #include "moeloom/base/errors.hpp"
 

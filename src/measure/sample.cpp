@@ -1,4 +1,4 @@
-#include "moeloom/measure/sample.hpp"
+#include "measure/sample.hpp"
 
 #include "moeloom/base/statistics.hpp"
 

@@ -1,9 +1,9 @@
-#include "moeloom/measure/step_subject.hpp"
+#include "measure/step_subject.hpp"
 
+#include "model/hf/initialise.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
-#include "moeloom/model/hf/initialise.hpp"
 
 #include <algorithm>
 #include <cmath>

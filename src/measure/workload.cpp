@@ -1,4 +1,4 @@
-#include "moeloom/measure/workload.hpp"
+#include "measure/workload.hpp"
 
 namespace moeloom {
 

@@ -1,7 +1,7 @@
-#include "moeloom/model/decoder.hpp"
+#include "model/decoder.hpp"
 
+#include "model/loss.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/loss.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
-#include "moeloom/model/decoder_layer.hpp"
+#include "model/decoder_layer.hpp"
 
+#include "base/lent.hpp"
+#include "model/parts/linear.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/lent.hpp"
-#include "moeloom/model/parts/linear.hpp"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // A decoder that reads one sequence piece by piece: what its mixers keep of it, and the logits of its next
 // token.
+#include "model/decoder.hpp"
+#include "model/loss.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/model/loss.hpp"
 
 #include <algorithm>
 

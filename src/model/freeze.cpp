@@ -1,4 +1,4 @@
-#include "moeloom/model/freeze.hpp"
+#include "model/freeze.hpp"
 
 #include "moeloom/base/errors.hpp"
 

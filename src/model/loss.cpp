@@ -1,9 +1,9 @@
-#include "moeloom/model/loss.hpp"
+#include "model/loss.hpp"
 
+#include "model/parts/linear.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/batch.hpp"
-#include "moeloom/model/parts/linear.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>

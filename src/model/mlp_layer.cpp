@@ -1,7 +1,7 @@
-#include "moeloom/model/mlp_layer.hpp"
+#include "model/mlp_layer.hpp"
 
+#include "base/lent.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/lent.hpp"
 
 namespace moeloom {
 

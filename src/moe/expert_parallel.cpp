@@ -1,8 +1,8 @@
 #include "moeloom/moe/expert_parallel.hpp"
 
+#include "comm/node_map.hpp"
+#include "moe/moe_layer.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/node_map.hpp"
-#include "moeloom/moe/moe_layer.hpp"
 
 #include <vector>
 

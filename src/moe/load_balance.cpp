@@ -1,4 +1,4 @@
-#include "moeloom/moe/load_balance.hpp"
+#include "moe/load_balance.hpp"
 
 #include "moeloom/base/statistics.hpp"
 

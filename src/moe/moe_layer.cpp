@@ -1,6 +1,6 @@
-#include "moeloom/moe/moe_layer.hpp"
+#include "moe/moe_layer.hpp"
 
-#include "moeloom/base/lent.hpp"
+#include "base/lent.hpp"
 
 namespace moeloom {
 namespace {

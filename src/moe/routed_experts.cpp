@@ -1,7 +1,7 @@
-#include "moeloom/moe/routed_experts.hpp"
+#include "moe/routed_experts.hpp"
 
-#include "moeloom/base/lent.hpp"
-#include "moeloom/base/meanwhile.hpp"
+#include "base/lent.hpp"
+#include "base/meanwhile.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "moeloom/plan/fit.hpp"
+#include "plan/fit.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
-#include "moeloom/plan/kernel_modules.hpp"
+#include "plan/kernel_modules.hpp"
 
-#include "moeloom/base/text.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/parts/layer_spec.hpp"
+#include "base/text.hpp"
+#include "model/hf/family.hpp"
+#include "model/parts/layer_spec.hpp"
 
 #include <algorithm>
 #include <array>

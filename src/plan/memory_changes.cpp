@@ -1,4 +1,4 @@
-#include "moeloom/plan/memory_changes.hpp"
+#include "plan/memory_changes.hpp"
 
 #include <algorithm>
 

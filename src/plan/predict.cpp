@@ -1,7 +1,7 @@
-#include "moeloom/plan/predict.hpp"
+#include "plan/predict.hpp"
 
-#include "moeloom/plan/decide/run_facts.hpp"
-#include "moeloom/train/training_state.hpp"
+#include "plan/decide/run_facts.hpp"
+#include "train/training_state.hpp"
 
 #include <algorithm>
 #include <cmath>

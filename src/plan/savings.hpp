@@ -1,7 +1,7 @@
 // What a run can keep in fewer bytes: one list for those who look for a fit and those who compare.
 #pragma once
 
-#include "moeloom/plan/predict.hpp"
+#include "plan/predict.hpp"
 
 #include <functional>
 #include <vector>

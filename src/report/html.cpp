@@ -1,4 +1,4 @@
-#include "moeloom/report/html.hpp"
+#include "report/html.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
-#include "moeloom/report/report_page.hpp"
+#include "report/report_page.hpp"
 
-#include "moeloom/report/html.hpp"
+#include "report/html.hpp"
 
 #include "report_style.hpp"
 

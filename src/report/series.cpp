@@ -1,4 +1,4 @@
-#include "moeloom/report/series.hpp"
+#include "report/series.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
-#include "moeloom/report/svg.hpp"
+#include "report/svg.hpp"
 
-#include "moeloom/report/html.hpp"
+#include "report/html.hpp"
 
 namespace moeloom {
 

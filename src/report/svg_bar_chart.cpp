@@ -1,7 +1,7 @@
-#include "moeloom/report/svg_bar_chart.hpp"
+#include "report/svg_bar_chart.hpp"
 
-#include "moeloom/report/html.hpp"
-#include "moeloom/report/svg.hpp"
+#include "report/html.hpp"
+#include "report/svg.hpp"
 
 #include <algorithm>
 #include <numeric>

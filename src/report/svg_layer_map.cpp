@@ -1,7 +1,7 @@
-#include "moeloom/report/svg_layer_map.hpp"
+#include "report/svg_layer_map.hpp"
 
-#include "moeloom/report/html.hpp"
-#include "moeloom/report/svg.hpp"
+#include "report/html.hpp"
+#include "report/svg.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
-#include "moeloom/report/svg_phase_bar.hpp"
+#include "report/svg_phase_bar.hpp"
 
-#include "moeloom/report/html.hpp"
-#include "moeloom/report/svg.hpp"
+#include "report/html.hpp"
+#include "report/svg.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "moeloom/tensor/pages.hpp"
+#include "tensor/pages.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "moeloom/tensor/rounded_sums.hpp"
+#include "tensor/rounded_sums.hpp"
 
 #include "moeloom/base/errors.hpp"
 

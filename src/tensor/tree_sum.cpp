@@ -1,4 +1,4 @@
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/rows.hpp"

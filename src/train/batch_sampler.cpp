@@ -1,4 +1,4 @@
-#include "moeloom/train/batch_sampler.hpp"
+#include "train/batch_sampler.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"

@@ -1,6 +1,6 @@
-#include "moeloom/train/conflicts.hpp"
+#include "train/conflicts.hpp"
 
-#include "moeloom/base/violations.hpp"
+#include "base/violations.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,6 +1,6 @@
-#include "moeloom/train/lasting_memory.hpp"
+#include "train/lasting_memory.hpp"
 
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include <cstdint>
 

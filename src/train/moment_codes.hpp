@@ -4,7 +4,7 @@
 // So a second moment is given by its root, which its weight's update takes anyway.
 #pragma once
 
-#include "moeloom/train/moments.hpp"
+#include "train/moments.hpp"
 
 #include <algorithm>
 #include <cmath>

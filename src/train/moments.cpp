@@ -1,4 +1,4 @@
-#include "moeloom/train/moments.hpp"
+#include "train/moments.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"

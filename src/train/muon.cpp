@@ -1,4 +1,4 @@
-#include "moeloom/train/muon.hpp"
+#include "train/muon.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

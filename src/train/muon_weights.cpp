@@ -1,4 +1,4 @@
-#include "moeloom/train/muon_weights.hpp"
+#include "train/muon_weights.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
-#include "moeloom/train/non_finite.hpp"
+#include "train/non_finite.hpp"
 
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/model/parts/parameters.hpp"
+#include "model/decoder.hpp"
+#include "model/parts/parameters.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "train/sharded_optimizer.hpp"
 
+#include "base/meanwhile.hpp"
+#include "comm/travelling_sums.hpp"
+#include "comm/travelling_weights.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/comm/travelling_sums.hpp"
-#include "moeloom/comm/travelling_weights.hpp"
 
 #include <algorithm>
 #include <array>

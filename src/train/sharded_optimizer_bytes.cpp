@@ -1,6 +1,6 @@
 // What reductions of gradients hold, counted before any of it is there.
-#include "moeloom/comm/travelling_sum.hpp"
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "comm/travelling_sum.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include <algorithm>
 #include <bit>

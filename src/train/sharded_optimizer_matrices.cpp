@@ -1,6 +1,6 @@
 // Muon's weights, whole matrices, a batch of one shape at a time.
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include <algorithm>
 #include <utility>

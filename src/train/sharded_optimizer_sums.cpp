@@ -1,11 +1,11 @@
 // What travels between the ranks that share a parameter: gradients to their owner, new weights from there.
+#include "comm/messages.hpp"
+#include "comm/travelling_sums.hpp"
+#include "comm/travelling_weights.hpp"
+#include "model/parts/node_weights.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/comm/messages.hpp"
-#include "moeloom/comm/travelling_sums.hpp"
-#include "moeloom/comm/travelling_weights.hpp"
-#include "moeloom/model/parts/node_weights.hpp"
-#include "moeloom/tensor/pages.hpp"
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "tensor/pages.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,8 @@
 // Who shares a parameter.
 #pragma once
 
+#include "model/parts/parameters.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 namespace moeloom {
 

@@ -1,6 +1,6 @@
-#include "moeloom/train/step_checks.hpp"
+#include "train/step_checks.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

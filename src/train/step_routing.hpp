@@ -1,9 +1,9 @@
 // What the routers did in a step: collected from its micro-batches, summed over the world once, and reported.
 #pragma once
 
-#include "moeloom/comm/pending_sum.hpp"
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/train/trainer.hpp"
+#include "comm/pending_sum.hpp"
+#include "model/decoder.hpp"
+#include "train/trainer.hpp"
 
 #include <optional>
 #include <vector>

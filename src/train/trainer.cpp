@@ -1,10 +1,10 @@
-#include "moeloom/train/trainer.hpp"
+#include "train/trainer.hpp"
 
+#include "base/meanwhile.hpp"
+#include "model/decoder.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/train/non_finite.hpp"
+#include "train/non_finite.hpp"
 
 #include <chrono>
 #include <cmath>

@@ -1,13 +1,13 @@
-#include "moeloom/train/training_state.hpp"
+#include "train/training_state.hpp"
 
+#include "base/text.hpp"
+#include "comm/process_memory.hpp"
+#include "io/disk_memory.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/parts/node_weights.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/comm/process_memory.hpp"
-#include "moeloom/io/disk_memory.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/parts/node_weights.hpp"
-#include "moeloom/train/conflicts.hpp"
-#include "moeloom/train/lasting_memory.hpp"
+#include "train/conflicts.hpp"
+#include "train/lasting_memory.hpp"
 
 #include <algorithm>
 #include <new>

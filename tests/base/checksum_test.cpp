@@ -1,4 +1,4 @@
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "moeloom/base/interlude.hpp"
+#include "base/interlude.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "moeloom/base/lent.hpp"
+#include "base/lent.hpp"
 
 #include <vector>
 

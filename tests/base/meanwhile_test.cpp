@@ -1,4 +1,4 @@
-#include "moeloom/base/meanwhile.hpp"
+#include "base/meanwhile.hpp"
 
 #include "moeloom/base/parallel.hpp"
 

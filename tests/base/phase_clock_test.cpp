@@ -1,4 +1,4 @@
-#include "moeloom/base/phase_clock.hpp"
+#include "base/phase_clock.hpp"
 
 #include <set>
 #include <thread>

@@ -1,6 +1,6 @@
 #include "moeloom/base/position_board.hpp"
 
-#include "moeloom/base/phase_clock.hpp"
+#include "base/phase_clock.hpp"
 
 #include <gtest/gtest.h>
 

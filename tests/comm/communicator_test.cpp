@@ -1,10 +1,10 @@
 #include "moeloom/comm/communicator.hpp"
 
+#include "comm/node_map.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/comm/node_map.hpp"
 #include "moeloom/tensor/dtype.hpp"
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <cmath>
 #include <limits>

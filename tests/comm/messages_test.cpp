@@ -1,4 +1,4 @@
-#include "moeloom/comm/messages.hpp"
+#include "comm/messages.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "moeloom/comm/node_map.hpp"
+#include "comm/node_map.hpp"
 
 #include <algorithm>
 #include <numeric>

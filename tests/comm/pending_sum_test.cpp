@@ -1,4 +1,4 @@
-#include "moeloom/comm/pending_sum.hpp"
+#include "comm/pending_sum.hpp"
 
 #include <gtest/gtest.h>
 

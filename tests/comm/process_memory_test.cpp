@@ -1,4 +1,4 @@
-#include "moeloom/comm/process_memory.hpp"
+#include "comm/process_memory.hpp"
 
 #include "moeloom/tensor/matrix.hpp"
 

@@ -1,10 +1,10 @@
 // Stretches that travel, on their own: over nodes of one rank, of several, and of so many that sums may not
 // be made node by node.
-#include "moeloom/comm/node_map.hpp"
-#include "moeloom/comm/travelling_sums.hpp"
-#include "moeloom/comm/travelling_weights.hpp"
+#include "comm/node_map.hpp"
+#include "comm/travelling_sums.hpp"
+#include "comm/travelling_weights.hpp"
 #include "moeloom/tensor/dtype.hpp"
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <chrono>
 #include <cmath>

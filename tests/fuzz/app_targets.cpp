@@ -1,10 +1,14 @@
 // Parsers of app and of what runs leave: command lines, train.conf, words of flags, the environment, metrics,
 // points, kept rates.
+#include "base/text.hpp"
+#include "measure/sweep/file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/glob.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/measure/sweep/file.hpp"
-#include "moeloom/plan/rates/rate_cache.hpp"
+#include "plan/rates/rate_cache.hpp"
+#include "run/fields/config_file.hpp"
+#include "run/fields/network_text.hpp"
+#include "run/fields/option_values.hpp"
+#include "run/record/metrics.hpp"
 
 #include <cmath>
 
@@ -14,10 +18,6 @@
 #include "fields/train_fields.hpp"
 #include "fuzz/memory_file.hpp"
 #include "fuzz/target.hpp"
-#include "run/fields/config_file.hpp"
-#include "run/fields/network_text.hpp"
-#include "run/fields/option_values.hpp"
-#include "run/record/metrics.hpp"
 #include "support/files.hpp"
 
 namespace moeloom::fuzz {

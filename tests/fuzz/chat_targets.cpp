@@ -1,7 +1,7 @@
 // Parsers of conversations: chat templates with what they render.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/text/chat_template.hpp"
-#include "moeloom/text/learned.hpp"
+#include "text/learned.hpp"
 
 #include <algorithm>
 

@@ -1,9 +1,11 @@
 // Parsers of io: JSON, safetensors and their index, Megatron's index, routing files.
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
+#include "io/example_file.hpp"
+#include "io/example_layout.hpp"
+#include "io/megatron_index.hpp"
+#include "io/routing_file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/io/example_file.hpp"
-#include "moeloom/io/routing_file.hpp"
 #include "moeloom/io/safetensors.hpp"
 
 #include <cstring>
@@ -11,8 +13,6 @@
 
 #include "fuzz/memory_file.hpp"
 #include "fuzz/target.hpp"
-#include "io/example_layout.hpp"
-#include "io/megatron_index.hpp"
 #include "support/files.hpp"
 
 namespace moeloom::fuzz {

@@ -1,12 +1,12 @@
 // Parsers of model and train: config.json, tensors that are converted by their names, trainer_state.json.
+#include "model/hf/adapter.hpp"
+#include "model/hf/convert.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/parts/parameters.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/convert.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/parts/parameters.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,7 +1,7 @@
 // tokenizer.json and a text: whatever either holds, ids that the vocabulary has and text that is UTF-8.
 #include "moeloom/base/errors.hpp"
-#include "moeloom/text/token_stream.hpp"
 #include "moeloom/text/tokenizer.hpp"
+#include "text/token_stream.hpp"
 
 #include <algorithm>
 

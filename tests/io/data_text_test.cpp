@@ -1,4 +1,4 @@
-#include "moeloom/io/data_text.hpp"
+#include "io/data_text.hpp"
 
 #include <filesystem>
 #include <fstream>

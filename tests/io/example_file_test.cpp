@@ -1,8 +1,8 @@
-#include "moeloom/io/example_file.hpp"
+#include "io/example_file.hpp"
 
+#include "io/file_observer.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/io/file_observer.hpp"
 
 #include <algorithm>
 #include <numeric>

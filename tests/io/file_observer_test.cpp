@@ -1,10 +1,10 @@
-#include "moeloom/io/file_observer.hpp"
+#include "io/file_observer.hpp"
 
+#include "io/line_file.hpp"
+#include "io/new_folder.hpp"
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/line_file.hpp"
-#include "moeloom/io/new_folder.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "moeloom/io/line_file.hpp"
+#include "io/line_file.hpp"
 
 #include "moeloom/base/errors.hpp"
 

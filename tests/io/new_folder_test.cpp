@@ -1,4 +1,4 @@
-#include "moeloom/io/new_folder.hpp"
+#include "io/new_folder.hpp"
 
 #include "moeloom/base/errors.hpp"
 

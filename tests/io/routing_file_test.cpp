@@ -1,4 +1,4 @@
-#include "moeloom/io/routing_file.hpp"
+#include "io/routing_file.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"

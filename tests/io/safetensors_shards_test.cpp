@@ -1,4 +1,4 @@
-#include "moeloom/io/safetensors_shards.hpp"
+#include "io/safetensors_shards.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/document.hpp"

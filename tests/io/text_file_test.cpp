@@ -1,4 +1,4 @@
-#include "moeloom/io/text_file.hpp"
+#include "io/text_file.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/io/token_file_writer.hpp"
+#include "io/token_file_writer.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/token_source.hpp"

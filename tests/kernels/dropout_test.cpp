@@ -1,4 +1,4 @@
-#include "moeloom/kernels/dropout.hpp"
+#include "kernels/dropout.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

@@ -1,8 +1,8 @@
 // Additions that drop inputs, against the same additions to inputs that were dropped before: bit for bit, so
 // that their gradients are those that finite differences hold (low_rank_test.cpp), and against differences of
 // their own.
+#include "kernels/low_rank.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/kernels/low_rank.hpp"
 
 #include <cmath>
 

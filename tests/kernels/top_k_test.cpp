@@ -1,4 +1,4 @@
-#include "moeloom/kernels/top_k.hpp"
+#include "kernels/top_k.hpp"
 
 #include <algorithm>
 #include <cmath>

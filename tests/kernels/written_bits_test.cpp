@@ -1,18 +1,18 @@
 // The bits of every kernel on numbers that are the same everywhere, beside checksums that are written here:
 // so that no compiler, no -O and no width of vectors decides them. One list for processors that multiply and
 // add in one rounding, one for the others. What asks the system's mathematical library is left out.
-#include "moeloom/base/checksum.hpp"
-#include "moeloom/kernels/causal_conv.hpp"
-#include "moeloom/kernels/delta_rule.hpp"
+#include "base/checksum.hpp"
+#include "kernels/causal_conv.hpp"
+#include "kernels/delta_rule.hpp"
+#include "kernels/elementwise/layernorm.hpp"
+#include "kernels/elementwise/score_rows.hpp"
+#include "kernels/elementwise/sigmoid_gate.hpp"
 #include "moeloom/kernels/dense.hpp"
-#include "moeloom/kernels/elementwise/layernorm.hpp"
 #include "moeloom/kernels/elementwise/rmsnorm.hpp"
 #include "moeloom/kernels/elementwise/rope.hpp"
-#include "moeloom/kernels/elementwise/score_rows.hpp"
-#include "moeloom/kernels/elementwise/sigmoid_gate.hpp"
 #include "moeloom/kernels/elementwise/swiglu.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
-#include "moeloom/tensor/lanes.hpp"
+#include "tensor/lanes.hpp"
 
 #include <cmath>
 

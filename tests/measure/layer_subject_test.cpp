@@ -1,4 +1,4 @@
-#include "moeloom/measure/layer_subject.hpp"
+#include "measure/layer_subject.hpp"
 
 #include "moeloom/kernels/registry.hpp"
 

@@ -1,11 +1,11 @@
-#include "moeloom/measure/recorded_workload.hpp"
+#include "measure/recorded_workload.hpp"
 
+#include "measure/layer_subject.hpp"
+#include "measure/step_subject.hpp"
+#include "measure/workload.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/statistics.hpp"
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/measure/layer_subject.hpp"
-#include "moeloom/measure/step_subject.hpp"
-#include "moeloom/measure/workload.hpp"
 
 #include <stdexcept>
 

@@ -1,4 +1,4 @@
-#include "moeloom/measure/step_subject.hpp"
+#include "measure/step_subject.hpp"
 
 #include "moeloom/kernels/registry.hpp"
 

@@ -1,9 +1,9 @@
 // Dropout of adapters in every family, one module at a time: an adapter does not change what it reads itself,
 // so that its masks stay, and its gradients are those of finite differences. Where two are adapted, the first
 // one's numbers change the rows and so the masks of the second.
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <cmath>
 #include <limits>

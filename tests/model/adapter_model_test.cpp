@@ -1,9 +1,9 @@
 // Models with adapters against the same models with merged weights, whose gradients say what the factors'
 // must be: dA = s B^T dW and dB = s dW A^T.
+#include "model/hf/adapter.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <cmath>
 #include <iostream>

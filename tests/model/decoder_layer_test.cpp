@@ -1,9 +1,9 @@
 // A layer is its parts in order: attention with its residual, then norm, MLP or experts, perhaps a norm of
 // their output, and their residual; backward the same in reverse.
-#include "moeloom/model/decoder_layer.hpp"
+#include "model/decoder_layer.hpp"
 
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/parameter_specs.hpp"
 
 #include <cstring>
 #include <string>

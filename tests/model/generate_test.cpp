@@ -1,4 +1,4 @@
-#include "moeloom/model/generate.hpp"
+#include "model/generate.hpp"
 
 #include "moeloom/base/errors.hpp"
 

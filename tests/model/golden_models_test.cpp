@@ -1,6 +1,6 @@
 // Every golden model of a family that runs: logits, layers, choices of experts, losses and every gradient.
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/model/hf/family.hpp"
+#include "model/decoder.hpp"
+#include "model/hf/family.hpp"
 
 #include <algorithm>
 #include <array>

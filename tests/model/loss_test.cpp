@@ -1,4 +1,4 @@
-#include "moeloom/model/loss.hpp"
+#include "model/loss.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

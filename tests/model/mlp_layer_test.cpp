@@ -1,4 +1,4 @@
-#include "moeloom/model/mlp_layer.hpp"
+#include "model/mlp_layer.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,6 +1,6 @@
 // Examples that share rows of a batch: the model's losses and gradients are those of each example alone.
+#include "model/decoder.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/decoder.hpp"
 
 #include <cmath>
 

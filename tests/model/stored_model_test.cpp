@@ -1,8 +1,8 @@
 // Models whose weights are kept in halves against the same models in floats: products read the same numbers,
 // so every bit of loss and gradients is the same.
+#include "model/hf/parameter_specs.hpp"
+#include "model/parts/node_halves.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/parts/node_halves.hpp"
 
 #include "support/golden.hpp"
 #include "support/golden_model.hpp"

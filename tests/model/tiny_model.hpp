@@ -1,9 +1,9 @@
 // A tiny decoder whose experts all ranks of a communicator share.
 #pragma once
 
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
+#include "model/decoder.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/parameter_specs.hpp"
 
 #include <utility>
 

@@ -1,8 +1,8 @@
 // A whole sparse block for tests: its weights, and one rank's part of it with the gradients that come out.
 #pragma once
 
+#include "moe/moe_layer.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/moe/moe_layer.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
-#include "moeloom/moe/moe_layer.hpp"
+#include "moe/moe_layer.hpp"
 
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <array>
 #include <cmath>

@@ -1,6 +1,6 @@
-#include "moeloom/plan/fit.hpp"
+#include "plan/fit.hpp"
 
-#include "moeloom/model/hf/adapter.hpp"
+#include "model/hf/adapter.hpp"
 
 #include <algorithm>
 #include <tuple>

@@ -1,4 +1,4 @@
-#include "moeloom/plan/kernel_modules.hpp"
+#include "plan/kernel_modules.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // A job and a machine with round figures, for tests of predictions.
 #pragma once
 
-#include "moeloom/plan/predict.hpp"
+#include "plan/predict.hpp"
 
 namespace moeloom::testing {
 

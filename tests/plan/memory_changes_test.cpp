@@ -1,6 +1,6 @@
-#include "moeloom/plan/memory_changes.hpp"
+#include "plan/memory_changes.hpp"
 
-#include "moeloom/model/hf/adapter.hpp"
+#include "model/hf/adapter.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "moeloom/plan/predict.hpp"
+#include "plan/predict.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "moeloom/report/report_page.hpp"
+#include "report/report_page.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "moeloom/report/svg_bar_chart.hpp"
+#include "report/svg_bar_chart.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "moeloom/report/svg_layer_map.hpp"
+#include "report/svg_layer_map.hpp"
 
 #include <cmath>
 #include <limits>

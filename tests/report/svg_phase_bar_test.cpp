@@ -1,4 +1,4 @@
-#include "moeloom/report/svg_phase_bar.hpp"
+#include "report/svg_phase_bar.hpp"
 
 #include "support/count_of.hpp"
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "moeloom/report/svg.hpp"
+#include "report/svg.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,9 +2,9 @@
 // the layer are differences of.
 #pragma once
 
+#include "model/parts/layer_spec.hpp"
+#include "model/parts/parameters.hpp"
 #include "moeloom/kernels/elementwise/rope_table.hpp"
-#include "moeloom/model/parts/layer_spec.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 #include <cmath>
 #include <map>

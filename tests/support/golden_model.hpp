@@ -2,11 +2,11 @@
 // not trusted.
 #pragma once
 
+#include "model/decoder.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/parts/parameters.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // A rank that comes late, and others that say on their boards that they wait for it.
 #pragma once
 
+#include "comm/node_memory.hpp"
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/comm/node_memory.hpp"
 
 #include <algorithm>
 #include <atomic>

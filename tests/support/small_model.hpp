@@ -2,9 +2,9 @@
 // any mesh.
 #pragma once
 
+#include "model/parts/parameters.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 namespace moeloom::testing {
 

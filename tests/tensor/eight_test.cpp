@@ -1,4 +1,4 @@
-#include "moeloom/tensor/eight.hpp"
+#include "tensor/eight.hpp"
 
 #include <array>
 #include <numeric>

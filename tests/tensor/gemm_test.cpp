@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include <cblas.h>
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -234,6 +235,18 @@ TEST(GemmShapes, AreCheckedAtTheDoor) {
   EXPECT_THROW(matmul_input_grad(fewer, w, x), ShapeError);
   const Matrix none(0, 4);
   EXPECT_THROW(matmul(none, w, y), ShapeError);
+}
+
+TEST(Gemm, LeavesTheThreadsOfBlasAndOfTheCallerAsTheyWere) {
+  const int before = openblas_get_num_threads(), team = threads();
+  openblas_set_num_threads(3);
+  const int asked = openblas_get_num_threads();  // 3, unless the library was built for fewer
+  const Matrix x(300, 8), w(8, 8);
+  Matrix y(300, 8);
+  matmul(x, w, y);
+  EXPECT_EQ(openblas_get_num_threads(), asked);
+  EXPECT_EQ(threads(), team);
+  openblas_set_num_threads(before);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "moeloom/tensor/lanes.hpp"
+#include "tensor/lanes.hpp"
 
 #include <array>
 #include <bit>

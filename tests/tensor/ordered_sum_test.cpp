@@ -1,4 +1,4 @@
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "tensor/ordered_sum.hpp"
 
 #include <cmath>
 #include <limits>

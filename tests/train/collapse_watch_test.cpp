@@ -1,4 +1,4 @@
-#include "moeloom/train/collapse_watch.hpp"
+#include "train/collapse_watch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What cannot be had together, as decide() and who makes a state are told it.
-#include "moeloom/train/conflicts.hpp"
+#include "train/conflicts.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "moeloom/train/example_batches.hpp"
+#include "train/example_batches.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,8 +1,8 @@
 // Files of made-up examples: what the tests of batches of them share.
 #pragma once
 
+#include "io/example_file.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/io/example_file.hpp"
 
 #include <optional>
 #include <string>

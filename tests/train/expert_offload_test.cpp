@@ -1,9 +1,9 @@
 // Frozen experts that lie on a disk: what a rank has of them in its memory while it trains and when it asks.
-#include "moeloom/io/disk_memory.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/train/step_checks.hpp"
-#include "moeloom/train/training_state.hpp"
+#include "io/disk_memory.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/initialise.hpp"
+#include "train/step_checks.hpp"
+#include "train/training_state.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,8 +1,8 @@
 // Frozen parameters through the whole of a step, at every mesh: what is trained does not notice, and what is
 // not does not move.
-#include "moeloom/model/freeze.hpp"
+#include "model/freeze.hpp"
 
-#include "moeloom/model/hf/parameter_specs.hpp"
+#include "model/hf/parameter_specs.hpp"
 
 #include <cmath>
 

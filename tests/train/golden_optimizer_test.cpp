@@ -1,5 +1,5 @@
 // Whole training steps against golden data: losses, gradient norms and final weights of PyTorch's AdamW.
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include "support/golden.hpp"
 #include "support/golden_model.hpp"

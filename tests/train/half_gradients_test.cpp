@@ -1,7 +1,7 @@
 // Gradients of experts that are kept as bf16.
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/train/lasting_memory.hpp"
-#include "moeloom/train/non_finite.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "train/lasting_memory.hpp"
+#include "train/non_finite.hpp"
 
 #include <limits>
 

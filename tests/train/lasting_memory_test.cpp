@@ -1,6 +1,6 @@
-#include "moeloom/train/lasting_memory.hpp"
+#include "train/lasting_memory.hpp"
 
-#include "moeloom/model/hf/parameter_specs.hpp"
+#include "model/hf/parameter_specs.hpp"
 
 #include <map>
 #include <ranges>

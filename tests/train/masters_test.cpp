@@ -1,4 +1,4 @@
-#include "moeloom/train/adamw.hpp"
+#include "train/adamw.hpp"
 
 #include <cmath>
 

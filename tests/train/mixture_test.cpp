@@ -1,4 +1,4 @@
-#include "moeloom/train/mixture.hpp"
+#include "train/mixture.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,12 +1,12 @@
-#include "moeloom/train/moments.hpp"
+#include "train/moments.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/train/adamw.hpp"
+#include "train/adamw.hpp"
+#include "train/training_run.hpp"
 
 #include <cmath>
 
 #include "support/random_matrix.hpp"
-#include "train/training_run.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {

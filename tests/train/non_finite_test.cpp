@@ -1,4 +1,4 @@
-#include "moeloom/train/non_finite.hpp"
+#include "train/non_finite.hpp"
 
 #include <limits>
 

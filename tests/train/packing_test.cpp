@@ -1,4 +1,4 @@
-#include "moeloom/train/packing.hpp"
+#include "train/packing.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"

@@ -1,4 +1,4 @@
-#include "moeloom/train/router_bias.hpp"
+#include "train/router_bias.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

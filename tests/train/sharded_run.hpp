@@ -4,8 +4,8 @@
 // two and four ranks train alike.
 #pragma once
 
-#include "moeloom/tensor/tree_sum.hpp"
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "tensor/tree_sum.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include <cmath>
 #include <functional>

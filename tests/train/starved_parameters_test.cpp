@@ -1,4 +1,4 @@
-#include "moeloom/train/starved_parameters.hpp"
+#include "train/starved_parameters.hpp"
 
 #include <algorithm>
 

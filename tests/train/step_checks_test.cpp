@@ -1,4 +1,4 @@
-#include "moeloom/train/step_checks.hpp"
+#include "train/step_checks.hpp"
 
 #include "moeloom/base/errors.hpp"
 

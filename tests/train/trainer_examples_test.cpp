@@ -1,6 +1,6 @@
 // Training on packed examples: one result on every mesh, and that of the examples alone.
-#include "moeloom/train/example_batches.hpp"
-#include "moeloom/train/trainer.hpp"
+#include "train/example_batches.hpp"
+#include "train/trainer.hpp"
 
 #include <memory>
 

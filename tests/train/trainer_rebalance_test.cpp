@@ -1,6 +1,6 @@
 // Training with replicas of experts, micro-batch by micro-batch.
+#include "model/hf/adapter.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/model/hf/adapter.hpp"
 
 #include "training_run.hpp"
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Training whose gradients are reduced as layers finish, and whose dense parameters are sharded.
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/parts/node_weights.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/parts/node_weights.hpp"
 
 #include "support/expect_error.hpp"
 #include "training_run.hpp"

@@ -1,6 +1,6 @@
 // Steps of which some tokens are no targets, or padding: whoever holds them, and in whichever micro-batch.
 #include "moeloom/base/errors.hpp"
-#include "moeloom/train/trainer.hpp"
+#include "train/trainer.hpp"
 
 #include "support/expect_error.hpp"
 #include "training_run.hpp"

@@ -1,4 +1,4 @@
-#include "moeloom/train/trainer.hpp"
+#include "train/trainer.hpp"
 
 #include "moeloom/base/parallel.hpp"
 

@@ -1,11 +1,11 @@
 // A run of a tiny model on a part of the world: what the tests of the trainer share.
 #pragma once
 
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/weights_io.hpp"
-#include "moeloom/train/trainer.hpp"
-#include "moeloom/train/training_state.hpp"
+#include "model/freeze.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/weights_io.hpp"
+#include "train/trainer.hpp"
+#include "train/training_state.hpp"
 
 #include <cmath>
 #include <filesystem>

@@ -1,8 +1,8 @@
-#include "moeloom/train/training_state.hpp"
+#include "train/training_state.hpp"
 
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>

@@ -36,7 +36,7 @@ struct KernelContext {
   std::string hidden_act = "silu";
   bool has_experts = true;
   bool fused_ops_enabled = true;  // rmsnorm, rope, swiglu
-  GmmDecision gmm;                // the policy's answer for this model and mesh
+  GmmDecision gmm = {};           // the policy's answer for this model and mesh
   Index rows = 256;               // tokens of a forward on a rank
 };
 

@@ -15,8 +15,8 @@ inline constexpr std::int32_t kIgnored = -100;
 struct Batch {
   Index sequences = 0;
   Index sequence_length = 0;
-  std::vector<std::int32_t> input_ids;  // [T]
-  std::vector<std::int32_t> targets;    // [T]: the token that should come next, or kIgnored
+  std::vector<std::int32_t> input_ids = {};  // [T]
+  std::vector<std::int32_t> targets = {};    // [T]: the token that should come next, or kIgnored
   /// [T] or empty (all): 0 for padding at the right, left out of the router losses.
   std::vector<std::uint8_t> is_real = {};
   /// [segments + 1] or empty (each sequence is one): where the examples begin that share sequences, from 0 to

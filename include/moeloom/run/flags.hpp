@@ -4,7 +4,6 @@
 #include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/run/events.hpp"
-#include "moeloom/run/fault.hpp"
 
 #include <filesystem>
 #include <optional>
@@ -21,7 +20,7 @@ struct RunFlags {
   std::string why_gmm = {};       // where it was said
   Bf16Request bf16 = Bf16Request::kBest;
   Index pretended_nodes = 0;             // for tests; 0: the real ones
-  std::vector<Fault> faults;             // for tests
+  std::string faults = {};               // for tests: tests/faults/README.md has their words
   LogLevel log_level = LogLevel::kInfo;  // of the program
   std::optional<Index> threads;          // of a rank; none: nobody said
   std::vector<std::string> given;        // what was said, which must be the same on every rank

@@ -6,7 +6,7 @@
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/job/job.hpp"
-#include "moeloom/measure/workload.hpp"
+#include "moeloom/measure/synthetic_workload.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/moe/routing/routing_settings.hpp"
 #include "moeloom/tensor/dtype.hpp"
@@ -162,9 +162,9 @@ struct RouterOptions {
   std::optional<bool> aux_loss_pooled;  // none: a model from flags by layer, others pooled as HF
   BalanceOver aux_loss_over = BalanceOver::kMicroBatch;
   double z_loss_coef = 0;
-  double bias_rate = 0;            // of biases of the choice; 0: they stay
-  Index row_budget = 0;            // rows a rank receives at once; 0: as many as come
-  std::optional<Workload> forced;  // choices that replace the routers' in training
+  double bias_rate = 0;                     // of biases of the choice; 0: they stay
+  Index row_budget = 0;                     // rows a rank receives at once; 0: as many as come
+  std::optional<SyntheticWorkload> forced;  // choices that replace the routers' in training
 };
 
 /// Everything that `moeloom train` takes.

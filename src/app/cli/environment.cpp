@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "fields/fault.hpp"
 #include "fields/option_values.hpp"
 #include "open/processors.hpp"
 
@@ -43,6 +44,10 @@ std::optional<Index> threads_from_text(std::string_view text) {
 
 std::optional<Index> nodes_from_text(std::string_view text) {
   return text.find(',') == text.npos ? threads_from_text(text) : std::nullopt;
+}
+
+std::optional<std::string> fault_text(std::string_view text) {
+  return faults_from_text(text) ? std::optional<std::string>(text) : std::nullopt;
 }
 
 /// Reads variables and keeps what was given and what was wrong.
@@ -128,8 +133,7 @@ RunFlags read_environment(const EnvironmentLookup& lookup) {
   flags.pretended_nodes =
       reader.read("MOELOOM_PRETEND_NODES", "1 to " + std::to_string(kMostThreads), nodes_from_text)
           .value_or(0);
-  flags.faults =
-      reader.read("MOELOOM_FAULT", valid_faults(), faults_from_text).value_or(std::vector<Fault>());
+  flags.faults = reader.read("MOELOOM_FAULT", valid_faults(), fault_text).value_or("");
   flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
   flags.given = reader.given;
   std::erase_if(flags.given, [](const std::string& said) { return said.starts_with("MOELOOM_LOG="); });

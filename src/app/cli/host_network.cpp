@@ -1,8 +1,8 @@
 #include "cli/host_network.hpp"
 
+#include "base/host_name.hpp"
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/host_name.hpp"
-#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 #include <arpa/inet.h>

@@ -1,8 +1,8 @@
 // What a person may ask of each command: plain values with their defaults, from the command line and a file.
 #pragma once
 
-#include "moeloom/base/violations.hpp"
-#include "moeloom/model/hf/convert.hpp"
+#include "base/violations.hpp"
+#include "model/hf/convert.hpp"
 #include "moeloom/model/sampling.hpp"
 #include "moeloom/run/options.hpp"
 

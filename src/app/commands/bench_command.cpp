@@ -1,13 +1,13 @@
+#include "io/text_file.hpp"
+#include "measure/sweep/comparison.hpp"
+#include "measure/sweep/file.hpp"
+#include "measure/sweep/page.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/io/text_file.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
-#include "moeloom/measure/sweep/comparison.hpp"
-#include "moeloom/measure/sweep/file.hpp"
-#include "moeloom/measure/sweep/page.hpp"
-#include "moeloom/plan/rates/rate_cache.hpp"
 #include "moeloom/tensor/gemm.hpp"
+#include "plan/rates/rate_cache.hpp"
 
 #include <algorithm>
 #include <ctime>

@@ -1,7 +1,7 @@
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/plan/rates/rate_cache.hpp"
+#include "plan/rates/rate_cache.hpp"
 
 #include <cstdio>
 

@@ -7,7 +7,7 @@
 #include "cli/options.hpp"
 #include "commands/ask_request.hpp"
 #include "commands/commands.hpp"
-#include "report/run_report.hpp"
+#include "summary/run_report.hpp"
 
 namespace moeloom {
 namespace {

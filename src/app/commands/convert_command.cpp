@@ -1,9 +1,9 @@
+#include "base/text.hpp"
+#include "io/new_folder.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/word_files.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/io/new_folder.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/word_files.hpp"
-#include "moeloom/train/checkpoint/verify.hpp"
+#include "train/checkpoint/verify.hpp"
 
 #include <cstdio>
 #include <functional>
@@ -12,7 +12,7 @@
 #include "commands/commands.hpp"
 #include "log/program_log.hpp"
 #include "open/model_source.hpp"
-#include "report/run_report.hpp"
+#include "summary/run_report.hpp"
 
 namespace moeloom {
 namespace {

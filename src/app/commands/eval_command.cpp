@@ -1,7 +1,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/train/example_batches.hpp"
-#include "moeloom/train/non_finite.hpp"
+#include "train/example_batches.hpp"
+#include "train/non_finite.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // What moeloom inspect --families prints: the rows of the table of families in words.
 #pragma once
 
-#include "moeloom/model/hf/family.hpp"
+#include "model/hf/family.hpp"
 
 #include <string>
 #include <vector>

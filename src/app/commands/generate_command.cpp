@@ -1,8 +1,8 @@
+#include "io/text_file.hpp"
+#include "model/generate.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/io/text_file.hpp"
-#include "moeloom/model/generate.hpp"
-#include "moeloom/train/routing/routing_recorder.hpp"
+#include "train/routing/routing_recorder.hpp"
 
 #include <filesystem>
 #include <iostream>
@@ -16,8 +16,8 @@
 #include "fields/option_values.hpp"
 #include "fields/train_fields.hpp"
 #include "open/run_setup.hpp"
-#include "report/run_report.hpp"
-#include "text/text_stream.hpp"
+#include "summary/run_report.hpp"
+#include "words/text_stream.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,12 +1,12 @@
+#include "base/text.hpp"
+#include "model/freeze.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/plan/memory/memory_need.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
-#include "moeloom/train/checkpoint/verify.hpp"
+#include "plan/memory/memory_need.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/verify.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/plan/kernel_modules.hpp"
+#include "plan/kernel_modules.hpp"
 
 #include <algorithm>
 #include <cstdio>

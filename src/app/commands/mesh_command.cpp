@@ -1,9 +1,9 @@
+#include "base/text.hpp"
+#include "comm/process_memory.hpp"
+#include "model/freeze.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/comm/process_memory.hpp"
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/plan/fit.hpp"
+#include "plan/fit.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,11 @@
+#include "base/text.hpp"
+#include "comm/process_memory.hpp"
+#include "measure/recorded_workload.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/comm/process_memory.hpp"
-#include "moeloom/measure/recorded_workload.hpp"
-#include "moeloom/plan/rates/calibration.hpp"
-#include "moeloom/plan/rates/gmm_prediction.hpp"
-#include "moeloom/plan/rates/rate_cache.hpp"
+#include "plan/rates/calibration.hpp"
+#include "plan/rates/gmm_prediction.hpp"
+#include "plan/rates/rate_cache.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #include "commands/plan_words.hpp"
 
-#include "moeloom/base/text.hpp"
-#include "moeloom/plan/cost/rebalance_cost.hpp"
+#include "base/text.hpp"
+#include "plan/cost/rebalance_cost.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // What `moeloom plan` says of its predictions in the words of the command line.
 #pragma once
 
-#include "moeloom/plan/fit.hpp"
+#include "plan/fit.hpp"
 
 #include "cli/options.hpp"
 

@@ -1,8 +1,8 @@
 #include "commands/rate_source.hpp"
 
+#include "model/hf/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
-#include "moeloom/model/hf/adapter.hpp"
 
 #include "open/model_source.hpp"
 #include "open/processors.hpp"

@@ -1,7 +1,7 @@
 // Where commands that predict have this machine's rates from: the user's cache, or a measurement now.
 #pragma once
 
-#include "moeloom/plan/rates/machine_rates.hpp"
+#include "plan/rates/machine_rates.hpp"
 
 #include "cli/environment.hpp"
 #include "cli/options.hpp"

@@ -1,9 +1,9 @@
 #include "commands/show_examples.hpp"
 
+#include "io/data_text.hpp"
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/statistics.hpp"
-#include "moeloom/io/data_text.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 #include <cstdio>

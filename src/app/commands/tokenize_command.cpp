@@ -1,6 +1,6 @@
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/text.hpp"
 #include "moeloom/comm/communicator.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 #include "log/program_log.hpp"
 #include "open/processors.hpp"
 #include "record/log.hpp"
-#include "text/model_text.hpp"
 #include "tokenize/tokenize_files.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,6 +1,6 @@
+#include "comm/process_memory.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/comm/process_memory.hpp"
 #include "moeloom/run/stop_signals.hpp"
 #include "moeloom/run/training.hpp"
 
@@ -14,8 +14,8 @@
 #include "log/program_log.hpp"
 #include "open/processors.hpp"
 #include "record/exit_code.hpp"
-#include "report/run_report.hpp"
-#include "report/run_time.hpp"
+#include "summary/run_report.hpp"
+#include "summary/run_time.hpp"
 #include "watch/watcher.hpp"
 
 namespace moeloom {

@@ -1,6 +1,6 @@
 #include "tokenize/document_ids.hpp"
 
-#include "moeloom/text/conversation.hpp"
+#include "text/conversation.hpp"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include "cli/options.hpp"
 #include "data/document_reader.hpp"
 #include "data/record_reader.hpp"
-#include "text/model_text.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 

@@ -1,12 +1,12 @@
 #include "tokenize/tokenize_files.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
+#include "base/text.hpp"
+#include "io/text_file.hpp"
+#include "io/token_file_writer.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/text.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/io/text_file.hpp"
-#include "moeloom/io/token_file_writer.hpp"
 
 #include <chrono>
 #include <limits>

@@ -3,7 +3,7 @@
 
 #include "cli/options.hpp"
 #include "record/log.hpp"
-#include "text/model_text.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 

@@ -1,6 +1,6 @@
 #include "watch/stall.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,12 +1,12 @@
 // A task takes some channels and some rows: it copies the inputs that they need beside each other, those
 // before the first row included, so that one loop serves every place in a segment and every form of the
 // convolution.
-#include "moeloom/kernels/causal_conv.hpp"
+#include "kernels/causal_conv.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/gemm.hpp"
-#include "moeloom/tensor/lanes.hpp"
+#include "tensor/lanes.hpp"
 
 #include <algorithm>
 #include <vector>

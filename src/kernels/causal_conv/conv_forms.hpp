@@ -3,8 +3,8 @@
 // by the inputs.
 #pragma once
 
+#include "kernels/elementwise/vector_math.hpp"
 #include "moeloom/base/stretch.hpp"
-#include "moeloom/kernels/elementwise/vector_math.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <algorithm>

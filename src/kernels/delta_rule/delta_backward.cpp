@@ -1,6 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "tensor/ordered_sum.hpp"
 
 #include "delta_rule/delta_gradients.hpp"
 

@@ -1,8 +1,8 @@
 #include "delta_rule/delta_chunk.hpp"
 
+#include "kernels/elementwise/vector_math.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/kernels/elementwise/vector_math.hpp"
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "tensor/ordered_sum.hpp"
 
 #include <cmath>
 #include <functional>

@@ -1,8 +1,8 @@
 // What forward and backward share: a chunk's normalised rows, its decays, and where the rows of a head lie.
 #pragma once
 
+#include "kernels/delta_rule.hpp"
 #include "moeloom/base/stretch.hpp"
-#include "moeloom/kernels/delta_rule.hpp"
 
 #include <array>
 

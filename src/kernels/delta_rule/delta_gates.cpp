@@ -1,9 +1,9 @@
-#include "moeloom/kernels/delta_gates.hpp"
+#include "kernels/delta_gates.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/gemm.hpp"
-#include "moeloom/tensor/rounded_math.hpp"
+#include "tensor/rounded_math.hpp"
 
 #include <cmath>
 

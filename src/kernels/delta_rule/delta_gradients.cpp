@@ -1,6 +1,6 @@
 #include "delta_rule/delta_gradients.hpp"
 
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "tensor/ordered_sum.hpp"
 
 namespace moeloom::delta_rule {
 

@@ -1,9 +1,9 @@
 // One token by the recurrence: the state is read once for what it predicts and what the query reads of it,
 // and once more to be brought up to date.
+#include "kernels/elementwise/vector_math.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/kernels/elementwise/vector_math.hpp"
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "tensor/ordered_sum.hpp"
 
 #include "delta_rule/delta_chunk.hpp"
 

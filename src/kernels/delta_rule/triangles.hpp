@@ -4,7 +4,7 @@
 // A lower triangular matrix has zeros above its diagonal in all of active_columns(row) columns.
 #pragma once
 
-#include "moeloom/kernels/tile/block_product.hpp"
+#include "kernels/tile/block_product.hpp"
 
 #include <algorithm>
 

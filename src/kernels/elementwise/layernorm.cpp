@@ -1,9 +1,9 @@
-#include "moeloom/kernels/elementwise/layernorm.hpp"
+#include "kernels/elementwise/layernorm.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/gemm.hpp"
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "tensor/ordered_sum.hpp"
 
 #include <algorithm>
 #include <cmath>

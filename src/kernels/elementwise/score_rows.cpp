@@ -1,8 +1,8 @@
-#include "moeloom/kernels/elementwise/score_rows.hpp"
+#include "kernels/elementwise/score_rows.hpp"
 
-#include "moeloom/kernels/elementwise/vector_math.hpp"
-#include "moeloom/tensor/eight.hpp"
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "kernels/elementwise/vector_math.hpp"
+#include "tensor/eight.hpp"
+#include "tensor/ordered_sum.hpp"
 
 #include <algorithm>
 #include <array>

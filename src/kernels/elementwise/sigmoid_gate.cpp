@@ -1,8 +1,8 @@
-#include "moeloom/kernels/elementwise/sigmoid_gate.hpp"
+#include "kernels/elementwise/sigmoid_gate.hpp"
 
+#include "kernels/elementwise/vector_math.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/kernels/elementwise/vector_math.hpp"
 
 #include "elementwise/row_tasks.hpp"
 

@@ -1,6 +1,6 @@
+#include "kernels/elementwise/vector_math.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/kernels/elementwise/vector_math.hpp"
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "tensor/ordered_sum.hpp"
 
 #include <algorithm>
 #include <array>

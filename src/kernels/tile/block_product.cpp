@@ -1,4 +1,4 @@
-#include "moeloom/kernels/tile/block_product.hpp"
+#include "kernels/tile/block_product.hpp"
 
 #include <algorithm>
 

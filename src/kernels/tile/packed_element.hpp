@@ -5,8 +5,8 @@
 // both, and bf16 has half as many words. Words lie in memory of floats and are never computed with as such.
 #pragma once
 
-#include "moeloom/tensor/lanes.hpp"
 #include "moeloom/tensor/rows.hpp"
+#include "tensor/lanes.hpp"
 
 #include <algorithm>
 #include <bit>

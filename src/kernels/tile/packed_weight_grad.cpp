@@ -3,8 +3,8 @@
 #include "tile/packed_weight_grad.hpp"
 
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/tensor/rounded_sums.hpp"
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/rounded_sums.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
-#include "moeloom/tensor/eight.hpp"
+#include "tensor/eight.hpp"
 
 #ifdef __AVX__
 #include <immintrin.h>

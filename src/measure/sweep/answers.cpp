@@ -1,7 +1,7 @@
 #include "sweep/answers.hpp"
 
-#include "moeloom/base/text.hpp"
-#include "moeloom/report/html.hpp"
+#include "base/text.hpp"
+#include "report/html.hpp"
 
 #include <algorithm>
 

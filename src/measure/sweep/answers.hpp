@@ -2,7 +2,7 @@
 // expert parallelism. Every number in a sentence is one of the rows', or two of them divided.
 #pragma once
 
-#include "moeloom/measure/sweep/row.hpp"
+#include "measure/sweep/row.hpp"
 
 namespace moeloom {
 

@@ -1,8 +1,8 @@
 #include "sweep/charts.hpp"
 
-#include "moeloom/report/html.hpp"
-#include "moeloom/report/svg_bar_chart.hpp"
-#include "moeloom/report/svg_chart.hpp"
+#include "report/html.hpp"
+#include "report/svg_bar_chart.hpp"
+#include "report/svg_chart.hpp"
 
 #include <algorithm>
 

@@ -1,11 +1,11 @@
-#include "moeloom/measure/sweep/comparison.hpp"
+#include "measure/sweep/comparison.hpp"
 
+#include "base/text.hpp"
+#include "comm/process_memory.hpp"
+#include "measure/layer_subject.hpp"
+#include "measure/step_subject.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/comm/process_memory.hpp"
-#include "moeloom/measure/layer_subject.hpp"
-#include "moeloom/measure/step_subject.hpp"
-#include "moeloom/plan/decide/compute_dtype.hpp"
+#include "plan/decide/compute_dtype.hpp"
 
 #include <deque>
 #include <malloc.h>

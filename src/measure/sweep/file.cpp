@@ -1,7 +1,7 @@
-#include "moeloom/measure/sweep/file.hpp"
+#include "measure/sweep/file.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <cerrno>
 #include <cstring>

@@ -1,7 +1,7 @@
-#include "moeloom/measure/sweep/page.hpp"
+#include "measure/sweep/page.hpp"
 
-#include "moeloom/report/html.hpp"
-#include "moeloom/report/report_page.hpp"
+#include "report/html.hpp"
+#include "report/report_page.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,8 +1,8 @@
-#include "moeloom/measure/sweep/points.hpp"
+#include "measure/sweep/points.hpp"
 
-#include "moeloom/base/checksum.hpp"
-#include "moeloom/plan/decide/compute_dtype.hpp"
-#include "moeloom/plan/decide/decide.hpp"
+#include "base/checksum.hpp"
+#include "plan/decide/compute_dtype.hpp"
+#include "plan/decide/decide.hpp"
 
 #include <algorithm>
 

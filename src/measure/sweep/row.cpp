@@ -1,8 +1,8 @@
-#include "moeloom/measure/sweep/row.hpp"
+#include "measure/sweep/row.hpp"
 
-#include "moeloom/base/text.hpp"
-#include "moeloom/plan/decide/compute_dtype.hpp"
-#include "moeloom/plan/decide/decide.hpp"
+#include "base/text.hpp"
+#include "plan/decide/compute_dtype.hpp"
+#include "plan/decide/decide.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,9 +1,9 @@
 // What attention's forward and backward share: where a head's rows lie, the causal limit, a task's memory.
 #pragma once
 
+#include "kernels/tile/block_product.hpp"
+#include "model/attention/attention.hpp"
 #include "moeloom/base/stretch.hpp"
-#include "moeloom/kernels/tile/block_product.hpp"
-#include "moeloom/model/attention/attention.hpp"
 
 namespace moeloom::attention {
 

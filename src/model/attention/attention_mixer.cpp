@@ -1,7 +1,7 @@
-#include "moeloom/model/attention/attention_mixer.hpp"
+#include "model/attention/attention_mixer.hpp"
 
+#include "kernels/elementwise/sigmoid_gate.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/kernels/elementwise/sigmoid_gate.hpp"
 
 #include <utility>
 

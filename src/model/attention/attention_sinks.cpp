@@ -1,6 +1,6 @@
+#include "model/attention/attention.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/model/attention/attention.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-#include "moeloom/model/attention/key_value_cache.hpp"
+#include "model/attention/key_value_cache.hpp"
 
+#include "kernels/tile/block_product.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/kernels/tile/block_product.hpp"
 
 #include <algorithm>
 

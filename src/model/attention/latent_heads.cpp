@@ -1,4 +1,4 @@
-#include "moeloom/model/attention/latent_heads.hpp"
+#include "model/attention/latent_heads.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

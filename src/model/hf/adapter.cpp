@@ -1,9 +1,9 @@
-#include "moeloom/model/hf/adapter.hpp"
+#include "model/hf/adapter.hpp"
 
+#include "base/violations.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/violations.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <array>

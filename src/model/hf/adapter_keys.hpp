@@ -1,9 +1,9 @@
 // What an adapter_config.json may say: which of its keys change what an adapter computes.
 #pragma once
 
-#include "moeloom/base/violations.hpp"
+#include "base/violations.hpp"
+#include "model/hf/adapter.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/model/hf/adapter.hpp"
 
 #include <map>
 #include <set>

@@ -1,7 +1,7 @@
 #include "hf/adapter_model.hpp"
 
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <utility>

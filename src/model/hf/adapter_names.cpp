@@ -1,6 +1,6 @@
 #include "hf/adapter_names.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 // that a compiled or sharded model has.
 #pragma once
 
-#include "moeloom/model/hf/adapter.hpp"
+#include "model/hf/adapter.hpp"
 
 namespace moeloom {
 

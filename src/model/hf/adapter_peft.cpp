@@ -1,6 +1,6 @@
 // Modules whose adapters PEFT itself does not load.
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/family.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/family.hpp"
 
 #include <algorithm>
 #include <initializer_list>

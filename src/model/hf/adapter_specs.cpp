@@ -1,7 +1,7 @@
 #include "hf/adapter_specs.hpp"
 
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <cmath>

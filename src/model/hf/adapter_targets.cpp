@@ -1,6 +1,6 @@
 #include "hf/adapter_targets.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <array>

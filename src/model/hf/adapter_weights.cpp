@@ -1,8 +1,8 @@
 // The factors of adapters: their tensors in a folder, and their places in a model.
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/hf/slice_io.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // One config.json for two versions of transformers: what they call differently stands there under both names.
+#include "model/hf/family.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
 #include <span>

@@ -2,7 +2,7 @@
 // those of [E, 2F, D] and [E, D, 2F] are the same.
 #include "moeloom/model/hf/checkpoint_names.hpp"
 
-#include "moeloom/model/hf/family.hpp"
+#include "model/hf/family.hpp"
 
 #include <algorithm>
 

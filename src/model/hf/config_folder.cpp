@@ -1,9 +1,9 @@
 // A folder to ModelConfig: its config.json, what its tensors are called, and where they decide against it.
+#include "model/hf/adapter.hpp"
+#include "model/hf/family.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
 

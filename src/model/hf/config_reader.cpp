@@ -1,7 +1,7 @@
 #include "hf/config_reader.hpp"
 
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,8 +1,8 @@
 // Keys of a config.json, each noted as it is asked for, so that what nobody asked for can be told.
 #pragma once
 
+#include "model/hf/family.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <set>
 #include <string>

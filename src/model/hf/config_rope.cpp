@@ -1,6 +1,6 @@
 #include "hf/config_rope.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <cmath>

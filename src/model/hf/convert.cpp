@@ -1,13 +1,13 @@
-#include "moeloom/model/hf/convert.hpp"
+#include "model/hf/convert.hpp"
 
+#include "model/hf/adapter.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/hf/slice_io.hpp"
+#include "model/hf/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
-#include "moeloom/model/hf/weights_io.hpp"
 
 #include <cmath>
 

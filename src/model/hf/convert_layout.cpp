@@ -1,7 +1,7 @@
 // Experts as a list of tensors or as one stack, by name; nothing here is guessed from a shape.
+#include "model/hf/convert.hpp"
+#include "model/hf/family.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/convert.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // Sparse upcycling, Komatsuzaki et al. 2023: experts that start as copies of a dense MLP.
+#include "model/hf/convert.hpp"
+#include "model/hf/family.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/convert.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
 #include <array>

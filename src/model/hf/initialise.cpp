@@ -1,9 +1,9 @@
-#include "moeloom/model/hf/initialise.hpp"
+#include "model/hf/initialise.hpp"
 
+#include "model/hf/slice_io.hpp"
+#include "model/parts/parameters.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
+#include "base/text.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/slice_io.hpp"
+#include "model/hf/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
-#include "moeloom/model/hf/weights_io.hpp"
 
 #include <algorithm>
 #include <atomic>

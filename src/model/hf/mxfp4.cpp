@@ -1,7 +1,7 @@
 #include "hf/mxfp4.hpp"
 
+#include "model/hf/slice_io.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
 
 #include <cmath>
 #include <cstdint>

@@ -5,8 +5,8 @@
 //   scales   U8 [E, out, in / 32], an exponent of two + 127 a block; 255 is NaN
 #pragma once
 
+#include "model/parts/parameters.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 #include <array>
 #include <string>

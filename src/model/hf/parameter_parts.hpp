@@ -1,9 +1,9 @@
 // What lists of parameters are made of: names in a folder, and parameters whose rows are tensors of it.
 #pragma once
 
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/parts/layer_spec.hpp"
-#include "moeloom/model/parts/parameters.hpp"
+#include "model/hf/family.hpp"
+#include "model/parts/layer_spec.hpp"
+#include "model/parts/parameters.hpp"
 
 #include <string>
 #include <utility>

@@ -2,11 +2,11 @@
 //
 // Weights that read the same input are one parameter (q, k, v; gate, up), so that one product serves them;
 // most checkpoints keep them apart. A parameter's own name is the same in every family and file.
-#include "moeloom/model/hf/parameter_specs.hpp"
+#include "model/hf/parameter_specs.hpp"
 
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/parts/layer_spec.hpp"
-#include "moeloom/model/parts/parameters.hpp"
+#include "model/hf/family.hpp"
+#include "model/parts/layer_spec.hpp"
+#include "model/parts/parameters.hpp"
 
 #include <utility>
 

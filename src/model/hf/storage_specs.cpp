@@ -1,5 +1,5 @@
 // How the parameters of a model are stored.
-#include "moeloom/model/hf/parameter_specs.hpp"
+#include "model/hf/parameter_specs.hpp"
 
 #include "hf/adapter_specs.hpp"
 

@@ -1,11 +1,11 @@
-#include "moeloom/model/hf/weights_io.hpp"
+#include "model/hf/weights_io.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/hf/slice_io.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
 
 #include <algorithm>
 #include <utility>

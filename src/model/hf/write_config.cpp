@@ -1,6 +1,6 @@
 // ModelConfig to config.json: the file it came from, with what has changed since.
+#include "model/hf/family.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <span>
 

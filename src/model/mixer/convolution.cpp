@@ -1,4 +1,4 @@
-#include "moeloom/model/mixer/convolution.hpp"
+#include "model/mixer/convolution.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/model/mixer/delta_net.hpp"
+#include "model/mixer/delta_net.hpp"
 
 #include "moeloom/base/errors.hpp"
 

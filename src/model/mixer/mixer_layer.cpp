@@ -1,4 +1,4 @@
-#include "moeloom/model/mixer/mixer_layer.hpp"
+#include "model/mixer/mixer_layer.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "moeloom/model/mixer/recurrent_state.hpp"
+#include "model/mixer/recurrent_state.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/model/mixer/short_conv.hpp"
+#include "model/mixer/short_conv.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/model/parts/mixer_context.hpp"
+#include "model/parts/mixer_context.hpp"
 
 namespace moeloom {
 

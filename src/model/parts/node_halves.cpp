@@ -1,4 +1,4 @@
-#include "moeloom/model/parts/node_halves.hpp"
+#include "model/parts/node_halves.hpp"
 
 #include "moeloom/base/errors.hpp"
 

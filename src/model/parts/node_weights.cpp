@@ -1,4 +1,4 @@
-#include "moeloom/model/parts/node_weights.hpp"
+#include "model/parts/node_weights.hpp"
 
 namespace moeloom {
 

@@ -1,7 +1,7 @@
-#include "moeloom/model/parts/norm.hpp"
+#include "model/parts/norm.hpp"
 
+#include "kernels/elementwise/layernorm.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/kernels/elementwise/layernorm.hpp"
 
 namespace moeloom {
 

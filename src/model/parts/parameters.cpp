@@ -1,10 +1,10 @@
-#include "moeloom/model/parts/parameters.hpp"
+#include "model/parts/parameters.hpp"
 
+#include "io/disk_memory.hpp"
+#include "model/parts/node_halves.hpp"
+#include "model/parts/node_weights.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/disk_memory.hpp"
-#include "moeloom/model/parts/node_halves.hpp"
-#include "moeloom/model/parts/node_weights.hpp"
-#include "moeloom/tensor/pages.hpp"
+#include "tensor/pages.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,8 +1,8 @@
 // Passes over one row of a softmax, for attention and for the loss.
 #pragma once
 
-#include "moeloom/kernels/elementwise/vector_math.hpp"
-#include "moeloom/tensor/ordered_sum.hpp"
+#include "kernels/elementwise/vector_math.hpp"
+#include "tensor/ordered_sum.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,8 +1,8 @@
-#include "moeloom/moe/dispatch/alltoall_dispatch.hpp"
+#include "moe/dispatch/alltoall_dispatch.hpp"
 
+#include "moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #include "dispatch/chunk_courier.hpp"
 
+#include "base/meanwhile.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/parallel.hpp"
 
 #include "dispatch/row_copy.hpp"

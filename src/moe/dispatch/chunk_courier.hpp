@@ -6,9 +6,9 @@
 // meanwhile, so that no two ranks can wait for each other.
 #pragma once
 
-#include "moeloom/comm/messages.hpp"
-#include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
-#include "moeloom/moe/dispatch/round_trip.hpp"
+#include "comm/messages.hpp"
+#include "moe/dispatch/hierarchical_dispatch.hpp"
+#include "moe/dispatch/round_trip.hpp"
 
 #include "dispatch/node_chunks.hpp"
 #include "dispatch/parcel.hpp"

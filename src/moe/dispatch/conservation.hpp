@@ -6,8 +6,8 @@
 // home.
 #pragma once
 
-#include "moeloom/moe/dispatch/count_error.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
+#include "moe/dispatch/count_error.hpp"
+#include "moe/dispatch/dispatch_plan.hpp"
 
 namespace moeloom {
 

@@ -1,7 +1,7 @@
 #include "dispatch/count_exchange.hpp"
 
+#include "moe/dispatch/dispatch_plan.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include <algorithm>
 #include <numeric>

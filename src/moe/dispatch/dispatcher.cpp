@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/dispatcher.hpp"
+#include "moe/dispatch/dispatcher.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
+#include "moe/dispatch/hierarchical_dispatch.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

@@ -1,6 +1,6 @@
 // What crosses between nodes, and in which chunk.
-#include "moeloom/comm/messages.hpp"
-#include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
+#include "comm/messages.hpp"
+#include "moe/dispatch/hierarchical_dispatch.hpp"
 
 #include <cstring>
 #include <limits>

@@ -9,7 +9,7 @@
 // owner opens again, which meets: nobody is then in the trip before.
 #pragma once
 
-#include "moeloom/moe/dispatch/row_buffer.hpp"
+#include "moe/dispatch/row_buffer.hpp"
 
 #include <atomic>
 #include <vector>

@@ -1,8 +1,8 @@
 // One message of rows between nodes: rows as they travel, then a number for each of their copies.
 #pragma once
 
-#include "moeloom/moe/dispatch/crossing_plan.hpp"
-#include "moeloom/moe/dispatch/wire.hpp"
+#include "moe/dispatch/crossing_plan.hpp"
+#include "moe/dispatch/wire.hpp"
 
 namespace moeloom {
 

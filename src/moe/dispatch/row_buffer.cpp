@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/row_buffer.hpp"
+#include "moe/dispatch/row_buffer.hpp"
 
 #include "moeloom/base/errors.hpp"
 

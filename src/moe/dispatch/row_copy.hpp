@@ -6,7 +6,7 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
-#include "moeloom/tensor/eight.hpp"
+#include "tensor/eight.hpp"
 
 #include <cstdint>
 #include <cstring>

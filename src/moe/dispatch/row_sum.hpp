@@ -1,8 +1,8 @@
 // The one sum of combine: rows of a token, in slot order.
 #pragma once
 
-#include "moeloom/tensor/eight.hpp"
 #include "moeloom/tensor/gemm.hpp"
+#include "tensor/eight.hpp"
 
 #include <algorithm>
 

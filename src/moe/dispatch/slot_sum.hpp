@@ -1,8 +1,8 @@
 // The sum of each token's rows in slot order, wherever the rows of its slots lie.
 #pragma once
 
+#include "moe/dispatch/dispatch_plan.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include "dispatch/row_sum.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/wire.hpp"
+#include "moe/dispatch/wire.hpp"
 
 #include <bit>
 #include <cstdint>

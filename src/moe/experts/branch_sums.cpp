@@ -1,7 +1,7 @@
 #include "experts/branch_sums.hpp"
 
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -5,10 +5,10 @@
 // A rank that shares the owner's memory writes its sums where the owner reads them; others send theirs.
 #pragma once
 
-#include "moeloom/base/interlude.hpp"
-#include "moeloom/comm/messages.hpp"
-#include "moeloom/moe/experts/node_peers.hpp"
-#include "moeloom/moe/rebalance/rebalance_counts.hpp"
+#include "base/interlude.hpp"
+#include "comm/messages.hpp"
+#include "moe/experts/node_peers.hpp"
+#include "moe/rebalance/rebalance_counts.hpp"
 
 #include <deque>
 

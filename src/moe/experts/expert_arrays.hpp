@@ -2,7 +2,7 @@
 // another one's expert, and the gradients that it gives back.
 #pragma once
 
-#include "moeloom/moe/experts/experts.hpp"
+#include "moe/experts/experts.hpp"
 
 #include <span>
 #include <vector>

@@ -2,7 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/tensor/eight.hpp"
+#include "tensor/eight.hpp"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // weight), so its gradient is a weight gradient of one column: grouped products make it, in their one order.
 #pragma once
 
-#include "moeloom/moe/experts/experts.hpp"
+#include "moe/experts/experts.hpp"
 
 namespace moeloom {
 

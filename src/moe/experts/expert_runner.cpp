@@ -1,6 +1,6 @@
-#include "moeloom/moe/experts/expert_runner.hpp"
+#include "moe/experts/expert_runner.hpp"
 
-#include "moeloom/base/meanwhile.hpp"
+#include "base/meanwhile.hpp"
 
 #include "experts/branch_sums.hpp"
 #include "experts/near_rows.hpp"

@@ -1,4 +1,4 @@
-#include "moeloom/moe/experts/experts.hpp"
+#include "moe/experts/experts.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -4,8 +4,8 @@
 // bits. A piece reads the expert's weights once more, so there are pieces only while a rank would wait.
 #pragma once
 
-#include "moeloom/moe/dispatch/dispatcher.hpp"
-#include "moeloom/moe/experts/experts.hpp"
+#include "moe/dispatch/dispatcher.hpp"
+#include "moe/experts/experts.hpp"
 
 namespace moeloom {
 

@@ -1,8 +1,8 @@
 // What of a pass are rows of a rank's own experts, and what those of experts of other ranks.
 #pragma once
 
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
-#include "moeloom/moe/experts/experts.hpp"
+#include "moe/dispatch/dispatch_plan.hpp"
+#include "moe/experts/experts.hpp"
 
 #include <vector>
 

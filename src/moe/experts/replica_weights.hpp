@@ -4,10 +4,10 @@
 // memory, as on a disk, follows as a message.
 #pragma once
 
-#include "moeloom/base/interlude.hpp"
-#include "moeloom/comm/messages.hpp"
-#include "moeloom/moe/experts/node_peers.hpp"
-#include "moeloom/moe/rebalance/rebalance_counts.hpp"
+#include "base/interlude.hpp"
+#include "comm/messages.hpp"
+#include "moe/experts/node_peers.hpp"
+#include "moe/rebalance/rebalance_counts.hpp"
 
 #include <deque>
 #include <utility>

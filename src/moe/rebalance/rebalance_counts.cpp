@@ -1,4 +1,4 @@
-#include "moeloom/moe/rebalance/rebalance_counts.hpp"
+#include "moe/rebalance/rebalance_counts.hpp"
 
 namespace moeloom {
 namespace {

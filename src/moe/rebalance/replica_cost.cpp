@@ -1,4 +1,4 @@
-#include "moeloom/moe/rebalance/replica_cost.hpp"
+#include "moe/rebalance/replica_cost.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,8 +1,8 @@
-#include "moeloom/moe/rebalance/replica_placement.hpp"
+#include "moe/rebalance/replica_placement.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/moe/routing/chosen_experts.hpp"
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "moeloom/moe/rebalance/replica_plan.hpp"
+#include "moe/rebalance/replica_plan.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,9 +1,9 @@
-#include "moeloom/moe/routing/router.hpp"
+#include "moe/routing/router.hpp"
 
+#include "kernels/elementwise/score_rows.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/kernels/elementwise/score_rows.hpp"
-#include "moeloom/tensor/rounded_math.hpp"
+#include "tensor/rounded_math.hpp"
 
 #include <algorithm>
 #include <cmath>

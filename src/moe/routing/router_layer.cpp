@@ -1,7 +1,7 @@
-#include "moeloom/moe/routing/router_layer.hpp"
+#include "moe/routing/router_layer.hpp"
 
+#include "moe/routing/selection.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/routing/selection.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>

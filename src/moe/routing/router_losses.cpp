@@ -1,4 +1,4 @@
-#include "moeloom/moe/routing/router_losses.hpp"
+#include "moe/routing/router_losses.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,10 +1,10 @@
-#include "moeloom/moe/routing/router_statistics.hpp"
+#include "moe/routing/router_statistics.hpp"
 
+#include "kernels/elementwise/score_rows.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/kernels/elementwise/score_rows.hpp"
-#include "moeloom/tensor/eight.hpp"
 #include "moeloom/tensor/exact_sums.hpp"
+#include "tensor/eight.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // The experts that a token chooses: the k largest values, of the groups that are kept.
 #pragma once
 
-#include "moeloom/kernels/top_k.hpp"
+#include "kernels/top_k.hpp"
 #include "moeloom/moe/routing/router_settings.hpp"
 
 #include <algorithm>

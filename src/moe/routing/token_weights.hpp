@@ -1,7 +1,7 @@
 // What the chosen experts of a token weigh: values of them, a divisor, a scale; and back.
 #pragma once
 
-#include "moeloom/moe/routing/router.hpp"
+#include "moe/routing/router.hpp"
 
 #include <algorithm>
 #include <cmath>

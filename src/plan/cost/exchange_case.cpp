@@ -1,4 +1,4 @@
-#include "moeloom/plan/cost/exchange_case.hpp"
+#include "plan/cost/exchange_case.hpp"
 
 #include <algorithm>
 

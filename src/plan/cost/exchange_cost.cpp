@@ -1,8 +1,8 @@
-#include "moeloom/plan/cost/exchange_cost.hpp"
+#include "plan/cost/exchange_cost.hpp"
 
+#include "moe/dispatch/crossing_plan.hpp"
+#include "moe/dispatch/wire.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/dispatch/crossing_plan.hpp"
-#include "moeloom/moe/dispatch/wire.hpp"
 
 #include <algorithm>
 #include <optional>

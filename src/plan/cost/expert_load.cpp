@@ -1,4 +1,4 @@
-#include "moeloom/plan/cost/expert_load.hpp"
+#include "plan/cost/expert_load.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/plan/cost/layer_exchange.hpp"
+#include "plan/cost/layer_exchange.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,10 +1,10 @@
-#include "moeloom/plan/cost/rebalance_cost.hpp"
+#include "plan/cost/rebalance_cost.hpp"
 
-#include "moeloom/moe/dispatch/wire.hpp"
-#include "moeloom/moe/rebalance/replica_plan.hpp"
-#include "moeloom/plan/cost/expert_load.hpp"
-#include "moeloom/plan/memory/memory_need.hpp"
-#include "moeloom/train/routing/routing_recorder.hpp"
+#include "moe/dispatch/wire.hpp"
+#include "moe/rebalance/replica_plan.hpp"
+#include "plan/cost/expert_load.hpp"
+#include "plan/memory/memory_need.hpp"
+#include "train/routing/routing_recorder.hpp"
 
 #include <algorithm>
 #include <cmath>

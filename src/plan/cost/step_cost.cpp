@@ -1,6 +1,6 @@
-#include "moeloom/plan/cost/step_cost.hpp"
+#include "plan/cost/step_cost.hpp"
 
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,10 +1,10 @@
-#include "moeloom/plan/decide/decide.hpp"
+#include "plan/decide/decide.hpp"
 
+#include "base/text.hpp"
+#include "base/violations.hpp"
+#include "model/hf/family.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/base/violations.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/train/conflicts.hpp"
+#include "train/conflicts.hpp"
 
 #include <algorithm>
 

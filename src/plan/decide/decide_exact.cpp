@@ -1,7 +1,7 @@
 #include "decide/decide_exact.hpp"
 
-#include "moeloom/base/text.hpp"
-#include "moeloom/base/violations.hpp"
+#include "base/text.hpp"
+#include "base/violations.hpp"
 
 namespace moeloom {
 namespace {

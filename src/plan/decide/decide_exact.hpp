@@ -1,8 +1,8 @@
 // Of a run's decision whether its sums have the same bits on every mesh, and what that costs.
 #pragma once
 
-#include "moeloom/base/violations.hpp"
-#include "moeloom/plan/decide/decide.hpp"
+#include "base/violations.hpp"
+#include "plan/decide/decide.hpp"
 
 namespace moeloom {
 

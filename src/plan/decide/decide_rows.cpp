@@ -1,8 +1,8 @@
 #include "decide/decide_rows.hpp"
 
+#include "base/text.hpp"
+#include "moe/dispatch/wire.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/moe/dispatch/wire.hpp"
 
 #include <algorithm>
 #include <vector>

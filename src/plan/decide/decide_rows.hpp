@@ -1,7 +1,7 @@
 // Of a run's decision what concerns rows: the dispatcher, and the chunks in which they travel.
 #pragma once
 
-#include "moeloom/plan/decide/decide.hpp"
+#include "plan/decide/decide.hpp"
 
 namespace moeloom {
 

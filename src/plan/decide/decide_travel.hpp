@@ -1,7 +1,7 @@
 // Of a run's decision what concerns gradients and weights of all ranks: when their sums and gathers travel.
 #pragma once
 
-#include "moeloom/plan/decide/decide.hpp"
+#include "plan/decide/decide.hpp"
 
 namespace moeloom {
 

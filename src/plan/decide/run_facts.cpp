@@ -1,7 +1,7 @@
-#include "moeloom/plan/decide/run_facts.hpp"
+#include "plan/decide/run_facts.hpp"
 
+#include "comm/transport.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/transport.hpp"
 
 #include <algorithm>
 

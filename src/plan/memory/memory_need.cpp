@@ -1,7 +1,7 @@
-#include "moeloom/plan/memory/memory_need.hpp"
+#include "plan/memory/memory_need.hpp"
 
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/train/sharded_optimizer.hpp"
+#include "model/decoder.hpp"
+#include "train/sharded_optimizer.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "moeloom/plan/memory/row_budget.hpp"
+#include "plan/memory/row_budget.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "moeloom/plan/rates/built_in_rates.hpp"
+#include "plan/rates/built_in_rates.hpp"
 
 namespace moeloom {
 

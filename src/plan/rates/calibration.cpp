@@ -1,4 +1,4 @@
-#include "moeloom/plan/rates/calibration.hpp"
+#include "plan/rates/calibration.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

@@ -1,8 +1,8 @@
 #include "rates/exchange_rates.hpp"
 
+#include "comm/node_memory.hpp"
+#include "comm/transport.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/node_memory.hpp"
-#include "moeloom/comm/transport.hpp"
 
 #include <algorithm>
 #include <chrono>

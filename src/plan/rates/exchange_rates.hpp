@@ -1,7 +1,7 @@
 // Rates of exchanges between ranks: of each node, then between nodes.
 #pragma once
 
-#include "moeloom/plan/rates/machine_rates.hpp"
+#include "plan/rates/machine_rates.hpp"
 
 namespace moeloom {
 

@@ -1,6 +1,6 @@
-#include "moeloom/plan/rates/gmm_prediction.hpp"
+#include "plan/rates/gmm_prediction.hpp"
 
-#include "moeloom/plan/rates/rate_cache.hpp"
+#include "plan/rates/rate_cache.hpp"
 
 #include <algorithm>
 

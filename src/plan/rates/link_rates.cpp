@@ -1,9 +1,9 @@
 #include "rates/link_rates.hpp"
 
+#include "base/host_name.hpp"
+#include "comm/messages.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/host_name.hpp"
 #include "moeloom/base/statistics.hpp"
-#include "moeloom/comm/messages.hpp"
 
 #include <algorithm>
 #include <array>

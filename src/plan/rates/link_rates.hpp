@@ -6,7 +6,7 @@
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/plan/rates/machine_rates.hpp"
+#include "plan/rates/machine_rates.hpp"
 
 #include <optional>
 #include <span>

@@ -1,15 +1,15 @@
-#include "moeloom/plan/rates/machine_rates.hpp"
+#include "plan/rates/machine_rates.hpp"
 
+#include "model/attention/attention.hpp"
+#include "model/loss.hpp"
+#include "model/parts/layer_spec.hpp"
+#include "moe/dispatch/dispatch_plan.hpp"
+#include "moe/routing/router_losses.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
-#include "moeloom/model/attention/attention.hpp"
-#include "moeloom/model/loss.hpp"
-#include "moeloom/model/parts/layer_spec.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
-#include "moeloom/moe/routing/router_losses.hpp"
-#include "moeloom/plan/rates/calibration.hpp"
-#include "moeloom/train/adamw.hpp"
+#include "plan/rates/calibration.hpp"
+#include "train/adamw.hpp"
 
 #include <algorithm>
 #include <cmath>

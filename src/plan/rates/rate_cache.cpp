@@ -1,4 +1,4 @@
-#include "moeloom/plan/rates/rate_cache.hpp"
+#include "plan/rates/rate_cache.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

@@ -1,13 +1,13 @@
 #include "ask/answers.hpp"
 
+#include "model/generate.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/generate.hpp"
 
 #include <algorithm>
 #include <ctime>
 #include <utility>
 
-#include "text/text_stream.hpp"
+#include "words/text_stream.hpp"
 
 namespace moeloom {
 namespace {

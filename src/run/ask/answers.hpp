@@ -4,7 +4,7 @@
 #include "moeloom/run/asking.hpp"
 
 #include "ask/loaded_model.hpp"
-#include "text/model_text.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 

@@ -1,19 +1,19 @@
 #include "ask/loaded_model.hpp"
 
+#include "base/text.hpp"
+#include "comm/process_memory.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/parts/node_halves.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/comm/process_memory.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/parts/node_halves.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
-#include "moeloom/train/lasting_memory.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/lasting_memory.hpp"
 
 #include "open/model_source.hpp"
 #include "open/processors.hpp"
 #include "open/run_setup.hpp"
-#include "report/run_report.hpp"
+#include "summary/run_report.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,11 +1,11 @@
 // A model that is asked, not trained: its weights over the ranks, with the kernels of decoding.
 #pragma once
 
-#include "moeloom/model/decoder.hpp"
+#include "model/decoder.hpp"
 #include "moeloom/run/flags.hpp"
 #include "moeloom/run/host.hpp"
 #include "moeloom/run/options.hpp"
-#include "moeloom/train/checkpoint/verify.hpp"
+#include "train/checkpoint/verify.hpp"
 
 #include "open/run_decision.hpp"
 #include "record/log.hpp"

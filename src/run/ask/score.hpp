@@ -1,12 +1,12 @@
 // How well a model predicts examples: nats a token, and bits a byte for models of different tokenizers.
 #pragma once
 
-#include "moeloom/io/example_file.hpp"
+#include "io/example_file.hpp"
 
 #include <span>
 #include <vector>
 
-#include "text/model_text.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 

@@ -1,8 +1,8 @@
 #include "data/document_reader.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/json_value.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 #include <cctype>

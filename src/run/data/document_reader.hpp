@@ -3,8 +3,8 @@
 // A line of a .jsonl or .ndjson is a document, {"text": ...}; any other file is one.
 #pragma once
 
+#include "io/data_text.hpp"
 #include "moeloom/base/index.hpp"
-#include "moeloom/io/data_text.hpp"
 
 #include <filesystem>
 #include <optional>

@@ -1,7 +1,7 @@
 #include "data/lock_holder.hpp"
 
+#include "base/host_name.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/host_name.hpp"
 #include "moeloom/io/document.hpp"
 
 #include <array>

@@ -1,12 +1,12 @@
 #include "data/prepare_examples.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
+#include "base/text.hpp"
+#include "io/data_text.hpp"
+#include "io/file_lock.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/io/data_text.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/io/file_lock.hpp"
 #include "moeloom/io/mapped_file.hpp"
 
 #include <algorithm>

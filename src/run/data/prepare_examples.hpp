@@ -2,8 +2,8 @@
 // key.
 #pragma once
 
+#include "io/example_file.hpp"
 #include "moeloom/base/position_board.hpp"
-#include "moeloom/io/example_file.hpp"
 
 #include <chrono>
 #include <functional>

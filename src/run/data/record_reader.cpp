@@ -1,9 +1,9 @@
 #include "data/record_reader.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
+#include "base/text.hpp"
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <chrono>
 #include <ctime>

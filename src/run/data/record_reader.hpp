@@ -1,14 +1,14 @@
 // A line of data to an example: a document, or a conversation by the model's chat template.
 #pragma once
 
-#include "moeloom/io/example_file.hpp"
+#include "io/example_file.hpp"
 #include "moeloom/run/options.hpp"
-#include "moeloom/text/learned.hpp"
+#include "text/learned.hpp"
 
 #include <string>
 #include <string_view>
 
-#include "text/model_text.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 

@@ -1,6 +1,6 @@
 #include "fields/adapter_text.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include "fields/option_values.hpp"
 

@@ -1,6 +1,6 @@
 #include "fields/config_file.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <optional>
 #include <sstream>

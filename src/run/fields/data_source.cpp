@@ -1,6 +1,6 @@
 #include "fields/data_source.hpp"
 
-#include "moeloom/io/data_text.hpp"
+#include "io/data_text.hpp"
 
 #include <algorithm>
 #include <array>

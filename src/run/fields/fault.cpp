@@ -1,6 +1,6 @@
-#include "moeloom/run/fault.hpp"
+#include "fields/fault.hpp"
 
-#include "moeloom/io/manifest.hpp"
+#include "io/manifest.hpp"
 
 #include <algorithm>
 #include <array>

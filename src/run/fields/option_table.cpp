@@ -1,6 +1,6 @@
 #include "fields/option_table.hpp"
 
-#include "moeloom/io/text_file.hpp"
+#include "io/text_file.hpp"
 
 #include <algorithm>
 

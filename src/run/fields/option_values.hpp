@@ -1,9 +1,9 @@
 // Values of options as text and back: what is written is read to the same value, and nothing else is taken.
 #pragma once
 
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/index.hpp"
-#include "moeloom/base/text.hpp"
 #include "moeloom/run/options.hpp"
 
 #include <array>

@@ -1,6 +1,7 @@
 // --router and what keeps its experts' load even.
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/moe/routing/router_losses.hpp"
+#include "measure/recorded_workload.hpp"
+#include "model/hf/family.hpp"
+#include "moe/routing/router_losses.hpp"
 
 #include <algorithm>
 
@@ -11,16 +12,18 @@ namespace moeloom {
 namespace {
 
 /// none, or a workload by its name.
-std::optional<Workload> read_forced(const std::string& text) {
+std::optional<SyntheticWorkload> read_forced(const std::string& text) {
   if (text == "none") return std::nullopt;
+  if (text.starts_with(RecordedWorkload::kPrefix))
+    throw BadValue("`force-routing` makes a routing up; a recorded one is forced by `replay-routing`");
   try {
-    return workload_named(text);
+    return synthetic_workload_named(text);
   } catch (const std::invalid_argument& error) {
     throw BadValue(std::string(error.what()) + "; or none");
   }
 }
 
-std::string forced_text(const std::optional<Workload>& forced) {
+std::string forced_text(const std::optional<SyntheticWorkload>& forced) {
   return forced ? std::string(name_of(*forced)) : "none";
 }
 
@@ -112,8 +115,6 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
 }
 
 void check_router_options(const RouterOptions& router, Violations& violations) {
-  violations.unless(!router.forced || router.forced->recorded() == nullptr,
-                    "`force-routing` makes a routing up; a recorded one is forced by `replay-routing`");
   check_balance({router.aux_loss_pooled.value_or(false), router.aux_loss_over}, violations);
 }
 

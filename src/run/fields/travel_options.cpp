@@ -1,5 +1,5 @@
 // How ranks form a mesh, and how rows, gradients and weights travel between them: rows of train.
-#include "moeloom/plan/decide/decide.hpp"
+#include "plan/decide/decide.hpp"
 
 #include "fields/network_text.hpp"
 #include "fields/option_groups.hpp"

@@ -1,7 +1,7 @@
 #include "open/data_marks.hpp"
 
-#include "moeloom/base/checksum.hpp"
-#include "moeloom/base/text.hpp"
+#include "base/checksum.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,8 +1,8 @@
 // --memory of a run: what is said where not even the smallest slices fit, and what the run held in the end.
 #pragma once
 
-#include "moeloom/plan/fit.hpp"
-#include "moeloom/plan/memory_changes.hpp"
+#include "plan/fit.hpp"
+#include "plan/memory_changes.hpp"
 
 #include <filesystem>
 

@@ -1,12 +1,12 @@
 #include "open/model_source.hpp"
 
+#include "base/text.hpp"
+#include "base/violations.hpp"
+#include "io/manifest.hpp"
+#include "model/freeze.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/base/violations.hpp"
-#include "moeloom/io/manifest.hpp"
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,8 @@
 // Where a run's model comes from: a run to go on with, a Hugging Face folder, or a shape from flags.
 #pragma once
 
+#include "base/violations.hpp"
+
 #include "open/run_setup.hpp"
 
 namespace moeloom {

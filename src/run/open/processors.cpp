@@ -1,6 +1,6 @@
 #include "open/processors.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <array>

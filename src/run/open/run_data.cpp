@@ -1,7 +1,7 @@
 #include "open/run_data.hpp"
 
+#include "io/data_text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/data_text.hpp"
 #include "moeloom/run/flags.hpp"
 
 #include <cmath>

@@ -1,18 +1,18 @@
 // What a run trains on, opened: one file of tokens as they lie, or examples of one or several files.
 #pragma once
 
+#include "io/example_file.hpp"
 #include "moeloom/base/position_board.hpp"
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/io/example_file.hpp"
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/run/flags.hpp"
 #include "moeloom/run/options.hpp"
-#include "moeloom/train/batch_source.hpp"
-#include "moeloom/train/example_batches.hpp"
+#include "train/batch_source.hpp"
+#include "train/example_batches.hpp"
 
 #include "data/prepare_examples.hpp"
 #include "record/log.hpp"
-#include "text/model_text.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 

@@ -1,7 +1,7 @@
 #include "open/run_decision.hpp"
 
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
 
 #include <variant>
 

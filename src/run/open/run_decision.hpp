@@ -2,9 +2,9 @@
 // made and said.
 #pragma once
 
-#include "moeloom/plan/decide/run_facts.hpp"
 #include "moeloom/run/flags.hpp"
 #include "moeloom/run/options.hpp"
+#include "plan/decide/run_facts.hpp"
 
 #include "record/log.hpp"
 

@@ -1,8 +1,8 @@
 #include "open/run_folder.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/text_file.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include "fields/train_fields.hpp"
 

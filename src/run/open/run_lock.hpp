@@ -1,7 +1,7 @@
 // One job in a run's folder at a time.
 #pragma once
 
-#include "moeloom/io/file_lock.hpp"
+#include "io/file_lock.hpp"
 
 #include <chrono>
 

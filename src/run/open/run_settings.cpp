@@ -1,6 +1,6 @@
 #include "open/run_settings.hpp"
 
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "moeloom/run/options.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
-#include "moeloom/train/trainer.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/trainer.hpp"
 
 #include "record/log.hpp"
 

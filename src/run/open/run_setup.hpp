@@ -4,12 +4,12 @@
 #include "moeloom/run/flags.hpp"
 #include "moeloom/run/host.hpp"
 #include "moeloom/run/options.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
-#include "moeloom/train/checkpoint/verify.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/verify.hpp"
 
 #include "open/run_data.hpp"
 #include "open/run_lock.hpp"
-#include "text/model_text.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 

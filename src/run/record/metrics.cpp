@@ -1,8 +1,8 @@
 #include "record/metrics.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <array>
 #include <cmath>

@@ -2,8 +2,8 @@
 // measured.
 #pragma once
 
-#include "moeloom/io/line_file.hpp"
-#include "moeloom/train/collapse_watch.hpp"
+#include "io/line_file.hpp"
+#include "train/collapse_watch.hpp"
 
 #include <filesystem>
 #include <map>

@@ -1,7 +1,7 @@
 #include "record/trace.hpp"
 
+#include "comm/messages.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/messages.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -3,7 +3,7 @@
 // product.
 #pragma once
 
-#include "moeloom/base/phase_clock.hpp"
+#include "base/phase_clock.hpp"
 #include "moeloom/run/options.hpp"
 
 #include <fstream>

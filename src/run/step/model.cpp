@@ -1,13 +1,13 @@
 #include "moeloom/run/model.hpp"
 
+#include "model/generate.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/word_files.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/model/generate.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/word_files.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
-#include "moeloom/train/trainer.hpp"
-#include "moeloom/train/training_state.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/trainer.hpp"
+#include "train/training_state.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -1,9 +1,10 @@
 // --record-routing and --replay-routing of a training run.
 #pragma once
 
+#include "measure/workload.hpp"
 #include "moeloom/run/options.hpp"
-#include "moeloom/train/routing/routing_recorder.hpp"
-#include "moeloom/train/routing/routing_replay.hpp"
+#include "train/routing/routing_recorder.hpp"
+#include "train/routing/routing_replay.hpp"
 
 #include "record/log.hpp"
 

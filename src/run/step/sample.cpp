@@ -1,6 +1,6 @@
 #include "step/sample.hpp"
 
-#include "moeloom/model/generate.hpp"
+#include "model/generate.hpp"
 
 #include "open/model_source.hpp"
 

@@ -3,7 +3,7 @@
 
 #include "moeloom/run/options.hpp"
 
-#include "text/model_text.hpp"
+#include "words/model_text.hpp"
 
 namespace moeloom {
 

@@ -1,22 +1,23 @@
 #include "step/train_run.hpp"
 
+#include "base/violations.hpp"
+#include "comm/process_memory.hpp"
+#include "io/disk_memory.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/violations.hpp"
-#include "moeloom/comm/process_memory.hpp"
-#include "moeloom/io/disk_memory.hpp"
 #include "moeloom/run/stop_signals.hpp"
-#include "moeloom/train/starved_parameters.hpp"
+#include "train/starved_parameters.hpp"
 
 #include <algorithm>
 #include <new>
 #include <utility>
 
+#include "fields/fault.hpp"
 #include "fields/option_values.hpp"
 #include "open/memory_ceiling.hpp"
 #include "open/processors.hpp"
 #include "open/run_settings.hpp"
-#include "report/run_report.hpp"
+#include "summary/run_report.hpp"
 
 namespace moeloom {
 namespace {
@@ -105,7 +106,7 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, con
       collapse_watch_(inputs_.config.num_experts_per_tok),
       save_clock_(options_.run.save_minutes, std::chrono::steady_clock::now()),
       background_(model_->store, model_->optimizer, mesh_, inputs_.config) {
-  arm_faults(request.flags.faults);
+  arm_faults(faults_from_text(request.flags.faults).value_or(std::vector<Fault>()));
 }
 
 void TrainRun::enter(Activity activity) {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "moeloom/run/training.hpp"
-#include "moeloom/train/checkpoint/background_save.hpp"
-#include "moeloom/train/collapse_watch.hpp"
-#include "moeloom/train/training_state.hpp"
+#include "train/checkpoint/background_save.hpp"
+#include "train/collapse_watch.hpp"
+#include "train/training_state.hpp"
 
 #include <future>
 
@@ -13,10 +13,10 @@
 #include "record/log.hpp"
 #include "record/metrics.hpp"
 #include "record/trace.hpp"
-#include "report/run_report.hpp"
-#include "report/run_time.hpp"
 #include "step/run_routing.hpp"
 #include "step/save_clock.hpp"
+#include "summary/run_report.hpp"
+#include "summary/run_time.hpp"
 #include "watch/fault_injector.hpp"
 
 namespace moeloom {

@@ -1,6 +1,6 @@
+#include "comm/process_memory.hpp"
+#include "model/generate.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/process_memory.hpp"
-#include "moeloom/model/generate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,9 +10,9 @@
 #include "open/memory_ceiling.hpp"
 #include "open/run_folder.hpp"
 #include "open/run_settings.hpp"
-#include "report/run_report.hpp"
 #include "step/sample.hpp"
 #include "step/train_run.hpp"
+#include "summary/run_report.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,8 +1,8 @@
 // What a run puts on the disk, and what becomes of it where the disk refuses.
+#include "base/text.hpp"
+#include "comm/process_memory.hpp"
+#include "io/line_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
-#include "moeloom/comm/process_memory.hpp"
-#include "moeloom/io/line_file.hpp"
 
 #include <utility>
 

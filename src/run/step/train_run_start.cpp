@@ -1,13 +1,13 @@
+#include "model/hf/adapter.hpp"
+#include "model/hf/initialise.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/initialise.hpp"
 
 #include "fields/option_values.hpp"
 #include "open/model_source.hpp"
 #include "open/run_folder.hpp"
 #include "open/run_settings.hpp"
-#include "report/run_report.hpp"
 #include "step/train_run.hpp"
+#include "summary/run_report.hpp"
 
 namespace moeloom {
 

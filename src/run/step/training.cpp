@@ -2,8 +2,8 @@
 
 #include "fields/train_fields.hpp"
 #include "open/run_setup.hpp"
-#include "report/run_time.hpp"
 #include "step/train_run.hpp"
+#include "summary/run_time.hpp"
 
 namespace moeloom {
 namespace {

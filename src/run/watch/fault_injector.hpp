@@ -1,14 +1,15 @@
 // Makes the faults of this rank happen, each once in a run.
 #pragma once
 
-#include "moeloom/model/parts/parameters.hpp"
-#include "moeloom/run/fault.hpp"
+#include "model/parts/parameters.hpp"
 
 #include <atomic>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "fields/fault.hpp"
 
 namespace moeloom {
 

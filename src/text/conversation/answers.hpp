@@ -1,8 +1,8 @@
 // What assistants say in a conversation, behind their reasoning, and where it stands in its text.
 #pragma once
 
-#include "moeloom/text/conversation.hpp"
 #include "moeloom/text/tokenizer.hpp"
+#include "text/conversation.hpp"
 
 #include <string>
 #include <string_view>

@@ -1,7 +1,7 @@
 // Tool calls as a template takes them.
 #pragma once
 
-#include "moeloom/text/learned.hpp"
+#include "text/learned.hpp"
 
 namespace moeloom {
 

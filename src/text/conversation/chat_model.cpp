@@ -1,6 +1,6 @@
-#include "moeloom/text/chat_model.hpp"
+#include "text/chat_model.hpp"
 
-#include "moeloom/io/text_file.hpp"
+#include "io/text_file.hpp"
 #include "moeloom/text/tokenizer.hpp"
 
 #include <algorithm>

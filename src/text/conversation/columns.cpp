@@ -1,5 +1,5 @@
 // A row's columns and a turn's members that nobody reads: which are only named, and which are refused.
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <array>

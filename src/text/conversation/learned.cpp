@@ -1,4 +1,4 @@
-#include "moeloom/text/learned.hpp"
+#include "text/learned.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,7 +1,7 @@
 #include "conversation/members.hpp"
 
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,7 +1,7 @@
 // What of a conversation its template does not read.
 #pragma once
 
-#include "moeloom/text/learned.hpp"
+#include "text/learned.hpp"
 
 #include <set>
 #include <string>

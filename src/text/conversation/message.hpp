@@ -1,7 +1,7 @@
 // A line's members, and the messages made of them.
 #pragma once
 
-#include "moeloom/text/conversation.hpp"
+#include "text/conversation.hpp"
 
 #include <initializer_list>
 

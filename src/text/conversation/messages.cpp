@@ -1,6 +1,6 @@
 // Messages as they are read: checked member by member.
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 

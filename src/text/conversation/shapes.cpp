@@ -1,6 +1,6 @@
 // The shapes of a conversation, each as messages of OpenAI's.
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 

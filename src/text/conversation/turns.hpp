@@ -1,7 +1,7 @@
 // Where a conversation's turns stand in its text, for templates that do not say so.
 #pragma once
 
-#include "moeloom/text/learned.hpp"
+#include "text/learned.hpp"
 
 namespace moeloom {
 

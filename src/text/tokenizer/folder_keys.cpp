@@ -1,7 +1,7 @@
 #include "tokenizer/folder_keys.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/text/conversation.hpp"
+#include "text/conversation.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 #include "tokenizer/folder_rules.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,8 +1,8 @@
 #include "moeloom/text/tokenizer.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/index.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "moeloom/train/checkpoint/background_save.hpp"
+#include "train/checkpoint/background_save.hpp"
 
 #include <new>
 #include <system_error>

@@ -1,9 +1,9 @@
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
+#include "model/freeze.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/slice_io.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,11 +1,11 @@
 #include "checkpoint/checkpoint_files.hpp"
 
+#include "io/file_observer.hpp"
+#include "io/manifest.hpp"
+#include "io/new_folder.hpp"
+#include "model/hf/adapter.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/file_observer.hpp"
-#include "moeloom/io/manifest.hpp"
-#include "moeloom/io/new_folder.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
 #include <cerrno>

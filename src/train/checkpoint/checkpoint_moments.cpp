@@ -1,8 +1,8 @@
 #include "checkpoint/checkpoint_moments.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <array>

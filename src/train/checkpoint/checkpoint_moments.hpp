@@ -1,7 +1,7 @@
 // AdamW's moments and update counts in a checkpoint, by parameter and global expert.
 #pragma once
 
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 namespace moeloom {
 

@@ -1,11 +1,11 @@
 #include "checkpoint/checkpoint_save.hpp"
 
+#include "model/freeze.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/family.hpp"
+#include "model/hf/slice_io.hpp"
+#include "model/hf/word_files.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
-#include "moeloom/model/hf/word_files.hpp"
 
 #include <algorithm>
 #include <sstream>

@@ -3,7 +3,7 @@
 // A stage's own part calls no MPI, so that a thread can run it beside the steps.
 #pragma once
 
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include "checkpoint/checkpoint_moments.hpp"
 

@@ -1,6 +1,6 @@
+#include "base/violations.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/violations.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <limits>
 

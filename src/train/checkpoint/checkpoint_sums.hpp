@@ -1,8 +1,8 @@
 // A manifest of what several ranks wrote: each sums pieces, one writes them down.
 #pragma once
 
+#include "io/manifest.hpp"
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/io/manifest.hpp"
 
 namespace moeloom {
 

@@ -1,7 +1,7 @@
 // A model as a plain Hugging Face folder: what others load, without the state of a run.
-#include "moeloom/io/new_folder.hpp"
-#include "moeloom/model/hf/word_files.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "io/new_folder.hpp"
+#include "model/hf/word_files.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/checkpoint_sums.hpp"

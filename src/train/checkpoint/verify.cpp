@@ -1,8 +1,8 @@
-#include "moeloom/train/checkpoint/verify.hpp"
+#include "train/checkpoint/verify.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
 #include <chrono>

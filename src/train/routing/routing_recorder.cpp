@@ -1,8 +1,8 @@
-#include "moeloom/train/routing/routing_recorder.hpp"
+#include "train/routing/routing_recorder.hpp"
 
-#include "moeloom/base/checksum.hpp"
+#include "base/checksum.hpp"
+#include "model/decoder.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/decoder.hpp"
 
 #include <bit>
 

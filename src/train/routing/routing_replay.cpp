@@ -1,8 +1,8 @@
-#include "moeloom/train/routing/routing_replay.hpp"
+#include "train/routing/routing_replay.hpp"
 
+#include "base/violations.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/violations.hpp"
-#include "moeloom/train/routing/routing_recorder.hpp"
+#include "train/routing/routing_recorder.hpp"
 
 #include <algorithm>
 

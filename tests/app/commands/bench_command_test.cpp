@@ -1,6 +1,6 @@
 // `moeloom bench ep` as a person runs it: measured, checked, stopped in the middle, gone on with.
+#include "measure/sweep/file.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
-#include "moeloom/measure/sweep/file.hpp"
 
 #include <csignal>
 #include <fstream>

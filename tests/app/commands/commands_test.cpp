@@ -1,7 +1,7 @@
 // The program as a person meets it: whole commands under mpirun. Resumed runs and bad input have files of
 // their own.
 #include "moeloom/kernels/grouped_matmul.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include "program/program_testing.hpp"
 

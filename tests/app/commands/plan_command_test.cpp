@@ -1,5 +1,5 @@
 // plan and calibrate as a person meets them; and the memory that plan promises against that of a real job.
-#include "moeloom/base/text.hpp"
+#include "base/text.hpp"
 
 #include "program/program_testing.hpp"
 #include <nlohmann/json.hpp>

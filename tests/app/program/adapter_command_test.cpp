@@ -1,10 +1,10 @@
 // An adapter's whole way, as a person goes it: trained beside a model, resumed on another mesh, asked,
 // merged.
-#include "moeloom/io/disk_memory.hpp"
+#include "io/disk_memory.hpp"
+#include "io/safetensors_shards.hpp"
+#include "model/hf/adapter.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/io/safetensors_shards.hpp"
-#include "moeloom/model/hf/adapter.hpp"
 
 #include <fstream>
 #include <map>

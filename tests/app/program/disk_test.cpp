@@ -1,6 +1,6 @@
 // Runs whose disk fills, turns read-only or goes away: small file systems of a mount namespace of their own.
 #include "moeloom/run/stop_signals.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include "program/program_testing.hpp"
 #include "support/files.hpp"

@@ -1,6 +1,6 @@
 // A program that is not ours: examples/finetune.cpp has the losses, the weights and the manners of `moeloom
 // train`.
-#include "moeloom/io/text_file.hpp"
+#include "io/text_file.hpp"
 
 #include "program/program_testing.hpp"
 #include "support/files.hpp"

@@ -1,9 +1,9 @@
 // Every golden model as a stranger meets it: looked at, trained, written back, resumed, asked, converted.
+#include "io/safetensors_shards.hpp"
+#include "model/hf/family.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
 #include <fstream>

@@ -1,6 +1,6 @@
 // Runs that stop and go on: resumed, moved to another mesh, taken back to an earlier step, killed.
 #include "moeloom/run/stop_signals.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <csignal>
 #include <future>

@@ -1,6 +1,6 @@
 // Two runs of one configuration, each as on a machine that has measured nothing yet: the checkpoints are the
 // same files.
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <map>
 #include <sstream>

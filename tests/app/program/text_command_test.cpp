@@ -1,7 +1,7 @@
 // Fine-tuning as a person does it: a tokenizer and a template, a text, conversations, and what the model then
 // says.
-#include "moeloom/io/text_file.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "io/text_file.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <thread>
 #include <tuple>

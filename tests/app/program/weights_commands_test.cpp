@@ -1,8 +1,8 @@
 // Weights from and to folders as a person meets them: shards, exports, exceptions, frozen weights,
 // conversions.
+#include "io/safetensors_shards.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/io/safetensors_shards.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "moeloom/kernels/causal_conv.hpp"
+#include "kernels/causal_conv.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/tensor/gemm.hpp"

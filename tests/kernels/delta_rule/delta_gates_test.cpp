@@ -1,4 +1,4 @@
-#include "moeloom/kernels/delta_gates.hpp"
+#include "kernels/delta_gates.hpp"
 
 #include "moeloom/base/errors.hpp"
 

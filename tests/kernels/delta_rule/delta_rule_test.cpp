@@ -1,4 +1,4 @@
-#include "moeloom/kernels/delta_rule.hpp"
+#include "kernels/delta_rule.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,7 +1,7 @@
 // The gated delta rule token by token in double, its reverse, and random inputs for both.
 #pragma once
 
-#include "moeloom/kernels/delta_rule.hpp"
+#include "kernels/delta_rule.hpp"
 
 #include <cmath>
 #include <vector>

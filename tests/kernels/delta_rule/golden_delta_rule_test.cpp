@@ -1,5 +1,5 @@
 // The gated delta rule against the reference.
-#include "moeloom/kernels/delta_rule.hpp"
+#include "kernels/delta_rule.hpp"
 
 #include "support/golden_blocks.hpp"
 #include <gtest/gtest.h>

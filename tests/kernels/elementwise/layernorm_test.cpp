@@ -1,4 +1,4 @@
-#include "moeloom/kernels/elementwise/layernorm.hpp"
+#include "kernels/elementwise/layernorm.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/tensor/gemm.hpp"

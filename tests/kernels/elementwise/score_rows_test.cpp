@@ -1,4 +1,4 @@
-#include "moeloom/kernels/elementwise/score_rows.hpp"
+#include "kernels/elementwise/score_rows.hpp"
 
 #include <cmath>
 #include <limits>

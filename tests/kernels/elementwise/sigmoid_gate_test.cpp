@@ -1,4 +1,4 @@
-#include "moeloom/kernels/elementwise/sigmoid_gate.hpp"
+#include "kernels/elementwise/sigmoid_gate.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/kernels/elementwise/vector_math.hpp"
+#include "kernels/elementwise/vector_math.hpp"
 
 #include <cmath>
 #include <limits>

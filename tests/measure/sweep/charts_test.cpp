@@ -1,6 +1,6 @@
 #include "sweep/charts.hpp"
 
-#include "moeloom/report/html.hpp"
+#include "report/html.hpp"
 
 #include "support/count_of.hpp"
 #include "sweep/rows_testing.hpp"

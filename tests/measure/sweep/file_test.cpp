@@ -1,4 +1,4 @@
-#include "moeloom/measure/sweep/file.hpp"
+#include "measure/sweep/file.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,6 +1,6 @@
-#include "moeloom/measure/sweep/page.hpp"
+#include "measure/sweep/page.hpp"
 
-#include "moeloom/report/html.hpp"
+#include "report/html.hpp"
 
 #include "support/count_of.hpp"
 #include "sweep/answers.hpp"

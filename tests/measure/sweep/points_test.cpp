@@ -1,4 +1,4 @@
-#include "moeloom/measure/sweep/points.hpp"
+#include "measure/sweep/points.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "moeloom/measure/sweep/row.hpp"
+#include "measure/sweep/row.hpp"
 
 #include "moeloom/base/errors.hpp"
 

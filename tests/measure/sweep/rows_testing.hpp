@@ -1,7 +1,7 @@
 // Rows of a sweep as tests need them: every number different, and none of them round.
 #pragma once
 
-#include "moeloom/measure/sweep/row.hpp"
+#include "measure/sweep/row.hpp"
 
 namespace moeloom::testing {
 

@@ -1,6 +1,6 @@
+#include "model/mixer/mixer_layer.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/model/mixer/mixer_layer.hpp"
 
 #include <cstring>
 #include <numeric>

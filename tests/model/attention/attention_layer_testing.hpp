@@ -2,7 +2,7 @@
 // share.
 #pragma once
 
-#include "moeloom/model/mixer/mixer_layer.hpp"
+#include "model/mixer/mixer_layer.hpp"
 
 #include <cmath>
 #include <functional>

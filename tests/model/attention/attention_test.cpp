@@ -1,4 +1,4 @@
-#include "moeloom/model/attention/attention.hpp"
+#include "model/attention/attention.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

@@ -1,7 +1,7 @@
 // What the tests of attention share: random inputs of a shape, its outputs and gradients, their bits.
 #pragma once
 
-#include "moeloom/model/attention/attention.hpp"
+#include "model/attention/attention.hpp"
 
 #include <cstring>
 #include <ostream>

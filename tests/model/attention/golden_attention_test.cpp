@@ -1,6 +1,6 @@
 // Whole attention layers against the reference's: a specification made from a block's config, as a family's
 // row makes it, and every gradient.
-#include "moeloom/model/mixer/mixer_layer.hpp"
+#include "model/mixer/mixer_layer.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Queries, keys and values against their definition: what the tests of projected and of latent heads share.
 #pragma once
 
-#include "moeloom/model/attention/attention_heads.hpp"
+#include "model/attention/attention_heads.hpp"
 
 #include <numeric>
 #include <string>

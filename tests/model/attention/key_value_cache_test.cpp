@@ -1,4 +1,4 @@
-#include "moeloom/model/attention/key_value_cache.hpp"
+#include "model/attention/key_value_cache.hpp"
 
 #include "moeloom/base/errors.hpp"
 

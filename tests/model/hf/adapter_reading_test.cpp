@@ -1,10 +1,10 @@
 // Adapters as others write them: ranks by module, other layouts and names, some experts only. What is added
 // is compared with PEFT's formulas, B A of a module and the sum over ranks j of B[o, j E + e] A[e r + j, i]
 // of a stack's expert e.
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/hf/slice_io.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
 
 #include <functional>
 #include <map>

@@ -1,8 +1,8 @@
-#include "moeloom/model/hf/adapter.hpp"
+#include "model/hf/adapter.hpp"
 
+#include "model/hf/initialise.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <cmath>
 

@@ -2,9 +2,9 @@
 // unknown, and what is written of them says the same to both versions. The two files beside this one are
 // `to_json_string(use_diff=False)` of each class without other towers; "everywhere" is what all of them say.
 // Sizes are others where the defaults make no model: an odd head_dim, no experts, no layer_types.
+#include "model/hf/family.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include "support/golden.hpp"
 #include <gtest/gtest.h>

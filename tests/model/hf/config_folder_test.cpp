@@ -1,6 +1,6 @@
+#include "model/hf/adapter.hpp"
+#include "model/hf/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/weights_io.hpp"
 
 #include <fstream>
 #include <functional>

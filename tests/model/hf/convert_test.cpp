@@ -1,10 +1,10 @@
-#include "moeloom/model/hf/convert.hpp"
+#include "model/hf/convert.hpp"
 
+#include "model/decoder.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/hf/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/hf/weights_io.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // A small model of every family, from the keys that its config.json must have.
 #pragma once
 
+#include "model/hf/family.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <string>
 #include <vector>

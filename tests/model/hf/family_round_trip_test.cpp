@@ -1,8 +1,8 @@
 // A folder of every family, read and written back: the same tensors under the same names, bit for bit.
+#include "model/hf/convert.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/hf/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/convert.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/hf/weights_io.hpp"
 
 #include <algorithm>
 

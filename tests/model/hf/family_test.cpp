@@ -1,7 +1,7 @@
-#include "moeloom/model/hf/family.hpp"
+#include "model/hf/family.hpp"
 
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
 #include "moeloom/kernels/registry.hpp"
 #include "moeloom/model/hf/config.hpp"
 

@@ -1,10 +1,10 @@
 // What the families' layers are is family_test's and the golden models'; here: that a specification asks for
 // parameters that the model has, and for all of them.
+#include "model/hf/parameter_specs.hpp"
+#include "model/parts/layer_spec.hpp"
+#include "model/parts/parameters.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/parts/layer_spec.hpp"
-#include "moeloom/model/parts/parameters.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,6 @@
 // A block of experts in each family's names and layouts: rows made by hand, so that no family's row is
 // needed.
-#include "moeloom/model/hf/slice_io.hpp"
+#include "model/hf/slice_io.hpp"
 
 #include <cstring>
 #include <map>

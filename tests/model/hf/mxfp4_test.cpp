@@ -1,8 +1,8 @@
 #include "hf/mxfp4.hpp"
 
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/hf/slice_io.hpp"
-#include "moeloom/model/hf/weights_io.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "model/hf/slice_io.hpp"
+#include "model/hf/weights_io.hpp"
 
 #include <array>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "moeloom/model/hf/slice_io.hpp"
+#include "model/hf/slice_io.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,10 +1,10 @@
-#include "moeloom/model/hf/weights_io.hpp"
+#include "model/hf/weights_io.hpp"
 
+#include "model/hf/adapter.hpp"
+#include "model/hf/convert.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/convert.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <functional>

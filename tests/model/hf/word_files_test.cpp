@@ -1,7 +1,7 @@
-#include "moeloom/model/hf/word_files.hpp"
+#include "model/hf/word_files.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include "support/files.hpp"
 #include <gtest/gtest.h>

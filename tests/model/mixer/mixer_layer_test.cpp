@@ -1,9 +1,9 @@
 // What holds for every mixer that keeps a state instead of keys.
-#include "moeloom/model/mixer/mixer_layer.hpp"
+#include "model/mixer/mixer_layer.hpp"
 
+#include "model/freeze.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/model/freeze.hpp"
 #include "moeloom/model/hf/config.hpp"
 
 #include <cmath>

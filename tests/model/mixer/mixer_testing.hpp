@@ -1,9 +1,9 @@
 // Mixers without attention, small, with the parameters that a model of their family has.
 #pragma once
 
+#include "model/hf/parameter_specs.hpp"
+#include "model/mixer/mixer_layer.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/model/mixer/mixer_layer.hpp"
 
 #include <ostream>
 #include <string>

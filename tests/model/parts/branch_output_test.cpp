@@ -1,4 +1,4 @@
-#include "moeloom/model/parts/branch_output.hpp"
+#include "model/parts/branch_output.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "moeloom/model/parts/linear.hpp"
+#include "model/parts/linear.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

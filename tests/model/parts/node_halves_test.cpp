@@ -1,7 +1,7 @@
-#include "moeloom/model/parts/node_halves.hpp"
+#include "model/parts/node_halves.hpp"
 
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>

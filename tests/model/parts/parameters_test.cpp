@@ -1,11 +1,11 @@
-#include "moeloom/model/parts/parameters.hpp"
+#include "model/parts/parameters.hpp"
 
+#include "model/hf/family.hpp"
+#include "model/hf/initialise.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/hf/initialise.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <cmath>

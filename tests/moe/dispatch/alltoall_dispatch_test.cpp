@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/alltoall_dispatch.hpp"
+#include "moe/dispatch/alltoall_dispatch.hpp"
 
 #include "moeloom/base/errors.hpp"
 

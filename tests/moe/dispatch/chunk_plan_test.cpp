@@ -1,8 +1,8 @@
-#include "moeloom/moe/dispatch/chunk_plan.hpp"
+#include "moe/dispatch/chunk_plan.hpp"
 
+#include "moe/dispatch/dispatch_plan.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "dispatch/conservation.hpp"
 
-#include "moeloom/moe/dispatch/dispatcher.hpp"
+#include "moe/dispatch/dispatcher.hpp"
 
 #include "dispatch/count_exchange.hpp"
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/crossing_chunks.hpp"
+#include "moe/dispatch/crossing_chunks.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,6 +1,6 @@
-#include "moeloom/moe/dispatch/crossing_plan.hpp"
+#include "moe/dispatch/crossing_plan.hpp"
 
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
+#include "moe/dispatch/dispatch_plan.hpp"
 
 #include <gtest/gtest.h>
 

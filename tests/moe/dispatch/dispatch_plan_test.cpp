@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
+#include "moe/dispatch/dispatch_plan.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"

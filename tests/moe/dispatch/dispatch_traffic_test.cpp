@@ -1,7 +1,7 @@
 // Bytes between nodes, counted: what each way sends against one copy of a row for each expert.
-#include "moeloom/moe/dispatch/dispatch_traffic.hpp"
+#include "moe/dispatch/dispatch_traffic.hpp"
 
-#include "moeloom/moe/dispatch/dispatcher.hpp"
+#include "moe/dispatch/dispatcher.hpp"
 
 #include "dispatch/trips.hpp"
 #include "support/random_matrix.hpp"

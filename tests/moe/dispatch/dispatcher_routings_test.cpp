@@ -1,7 +1,7 @@
 // Thousands of random routings: every way to move rows against a serial oracle, forward and backward, to the
 // last bit. One dispatcher a way serves them all, so that its memory grows and is reused between them.
+#include "moe/dispatch/dispatcher.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/moe/dispatch/dispatcher.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,8 +1,8 @@
 // A plan that another kind of dispatcher made.
 #pragma once
 
+#include "moe/dispatch/round_trip.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/dispatch/round_trip.hpp"
 
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // A layer whose rows travel by `hierarchical` in chunks. That rows are the right ones: dispatcher_routings.
+#include "moe/dispatch/dispatcher.hpp"
+#include "moe/dispatch/hierarchical_dispatch.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/dispatch/dispatcher.hpp"
-#include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
 
 #include <chrono>
 

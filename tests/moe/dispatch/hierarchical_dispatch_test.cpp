@@ -1,5 +1,5 @@
 // What crossing between nodes needs and sends. That rows are the right ones: dispatcher_test.
-#include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
+#include "moe/dispatch/hierarchical_dispatch.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/mesh.hpp"

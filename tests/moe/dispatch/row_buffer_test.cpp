@@ -1,5 +1,5 @@
 // Rows in a process's own memory or in its node's: the same to who fills them.
-#include "moeloom/moe/dispatch/row_buffer.hpp"
+#include "moe/dispatch/row_buffer.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,7 +1,7 @@
 // What rows through the memory of a node that has all ranks need, and where they lie. That they are the right
 // ones: dispatcher_test.
+#include "moe/dispatch/hierarchical_dispatch.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
 
 #include "dispatch/trips.hpp"
 #include "support/random_matrix.hpp"

@@ -1,7 +1,7 @@
 // Trips through a dispatcher in one call.
 #pragma once
 
-#include "moeloom/moe/dispatch/round_trip.hpp"
+#include "moe/dispatch/round_trip.hpp"
 
 namespace moeloom::testing {
 

@@ -1,9 +1,9 @@
 // Experts, a shared expert and a router whose adapters drop inputs. Where all rows are equal, so are their
 // masks, and an adapter without dropout whose A is m .* A / (1 - p) computes the same: the whole block is
 // compared with that one, backward and all.
+#include "moe/experts/shared_expert.hpp"
+#include "moe/routing/router_layer.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/experts/shared_expert.hpp"
-#include "moeloom/moe/routing/router_layer.hpp"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // One rank by itself. What replicas change: rebalanced_experts_test.
-#include "moeloom/moe/experts/expert_runner.hpp"
+#include "moe/experts/expert_runner.hpp"
 
 #include "dispatch/dropped_slots.hpp"
 #include "dispatch/trips.hpp"

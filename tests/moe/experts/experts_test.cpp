@@ -1,7 +1,7 @@
-#include "moeloom/moe/experts/experts.hpp"
+#include "moe/experts/experts.hpp"
 
+#include "base/meanwhile.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Experts with replicas on other ranks give the bits that they give without.
-#include "moeloom/moe/experts/expert_runner.hpp"
+#include "moe/experts/expert_runner.hpp"
 
 #include "moe_block.hpp"
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "moeloom/moe/experts/shared_expert.hpp"
+#include "moe/experts/shared_expert.hpp"
 
 #include "moeloom/base/errors.hpp"
 

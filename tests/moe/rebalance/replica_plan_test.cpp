@@ -1,9 +1,9 @@
-#include "moeloom/moe/rebalance/replica_plan.hpp"
+#include "moe/rebalance/replica_plan.hpp"
 
+#include "moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/chosen_experts.hpp"
-#include "moeloom/tensor/tree_sum.hpp"
+#include "tensor/tree_sum.hpp"
 
 #include <algorithm>
 #include <cmath>

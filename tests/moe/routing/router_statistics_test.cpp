@@ -1,4 +1,4 @@
-#include "moeloom/moe/routing/router_statistics.hpp"
+#include "moe/routing/router_statistics.hpp"
 
 #include "moeloom/base/parallel.hpp"
 

@@ -1,7 +1,7 @@
-#include "moeloom/moe/routing/router.hpp"
+#include "moe/routing/router.hpp"
 
+#include "moe/routing/router_losses.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/routing/router_losses.hpp"
 
 #include <algorithm>
 #include <cmath>

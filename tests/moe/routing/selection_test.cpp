@@ -1,4 +1,4 @@
-#include "moeloom/moe/routing/selection.hpp"
+#include "moe/routing/selection.hpp"
 
 #include "moeloom/base/index.hpp"
 

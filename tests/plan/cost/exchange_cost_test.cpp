@@ -1,6 +1,6 @@
-#include "moeloom/plan/cost/exchange_cost.hpp"
+#include "plan/cost/exchange_cost.hpp"
 
-#include "moeloom/moe/dispatch/dispatcher.hpp"
+#include "moe/dispatch/dispatcher.hpp"
 
 #include <array>
 

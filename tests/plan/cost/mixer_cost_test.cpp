@@ -1,6 +1,6 @@
-#include "moeloom/plan/cost/mixer_cost.hpp"
+#include "plan/cost/mixer_cost.hpp"
 
-#include "moeloom/kernels/delta_rule.hpp"
+#include "kernels/delta_rule.hpp"
 #include "moeloom/model/hf/config.hpp"
 
 #include <array>

@@ -1,10 +1,10 @@
-#include "moeloom/plan/cost/rebalance_cost.hpp"
+#include "plan/cost/rebalance_cost.hpp"
 
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/plan/cost/expert_load.hpp"
-#include "moeloom/plan/rates/built_in_rates.hpp"
+#include "model/freeze.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "plan/cost/expert_load.hpp"
+#include "plan/rates/built_in_rates.hpp"
 
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>

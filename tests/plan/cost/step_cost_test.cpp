@@ -1,8 +1,8 @@
-#include "moeloom/plan/cost/step_cost.hpp"
+#include "plan/cost/step_cost.hpp"
 
-#include "moeloom/model/hf/parameter_specs.hpp"
-
+#include "model/hf/parameter_specs.hpp"
 #include "train/training_run.hpp"
+
 #include <gtest/gtest.h>
 
 namespace moeloom {

@@ -1,4 +1,4 @@
-#include "moeloom/plan/decide/compute_dtype.hpp"
+#include "plan/decide/compute_dtype.hpp"
 
 #include <vector>
 

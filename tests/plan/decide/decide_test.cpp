@@ -1,10 +1,10 @@
 // What is decided of how rows travel, over every combination of what can be asked for, and of the experts'
 // path. gmm_policy_test and registry_test have the rules below it, one by one.
-#include "moeloom/plan/decide/decide.hpp"
+#include "plan/decide/decide.hpp"
 
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include "made_up_job.hpp"
 #include <gtest/gtest.h>

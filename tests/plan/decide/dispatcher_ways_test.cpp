@@ -1,4 +1,4 @@
-#include "moeloom/plan/decide/dispatcher_ways.hpp"
+#include "plan/decide/dispatcher_ways.hpp"
 
 #include <set>
 

@@ -1,4 +1,4 @@
-#include "moeloom/plan/decide/run_facts.hpp"
+#include "plan/decide/run_facts.hpp"
 
 #include "moeloom/base/errors.hpp"
 

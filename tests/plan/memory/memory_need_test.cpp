@@ -1,12 +1,12 @@
-#include "moeloom/plan/memory/memory_need.hpp"
+#include "plan/memory/memory_need.hpp"
 
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/adapter.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/train/lasting_memory.hpp"
+#include "model/freeze.hpp"
+#include "model/hf/adapter.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "train/lasting_memory.hpp"
+#include "train/training_run.hpp"
 
 #include "support/small_model.hpp"
-#include "train/training_run.hpp"
 #include <gtest/gtest.h>
 
 // What a real job holds is compared in tests/app/commands/plan_command_test.cpp, where it has a process of

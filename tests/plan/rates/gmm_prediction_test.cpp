@@ -1,4 +1,4 @@
-#include "moeloom/plan/rates/gmm_prediction.hpp"
+#include "plan/rates/gmm_prediction.hpp"
 
 #include "support/files.hpp"
 #include <gtest/gtest.h>

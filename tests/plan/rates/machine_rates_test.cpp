@@ -1,4 +1,4 @@
-#include "moeloom/plan/rates/machine_rates.hpp"
+#include "plan/rates/machine_rates.hpp"
 
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>

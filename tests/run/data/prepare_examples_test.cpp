@@ -1,7 +1,7 @@
 #include "data/prepare_examples.hpp"
 
+#include "io/file_lock.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/file_lock.hpp"
 
 #include <future>
 

@@ -1,4 +1,4 @@
-#include "moeloom/run/fault.hpp"
+#include "fields/fault.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include "open/run_folder.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include "fields/train_fields.hpp"
 #include "open/model_source.hpp"

@@ -1,8 +1,8 @@
 #include "watch/fault_injector.hpp"
 
+#include "io/file_observer.hpp"
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/file_observer.hpp"
-#include "moeloom/io/text_file.hpp"
 
 #include <chrono>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "moeloom/text/chat_model.hpp"
+#include "text/chat_model.hpp"
 
 #include "moeloom/text/tokenizer.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/text/conversation.hpp"
+#include "text/conversation.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,6 +1,6 @@
-#include "moeloom/text/learned.hpp"
+#include "text/learned.hpp"
 
-#include "moeloom/io/text_file.hpp"
+#include "io/text_file.hpp"
 
 #include <algorithm>
 #include <ctime>

@@ -1,7 +1,7 @@
 #include "conversation/members.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/text/learned.hpp"
+#include "text/learned.hpp"
 
 #include <set>
 #include <string>

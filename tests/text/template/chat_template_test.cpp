@@ -1,7 +1,7 @@
 // Templates of real models and the corners of the language, against what Jinja2 gives.
 #include "moeloom/text/chat_template.hpp"
 
-#include "moeloom/io/text_file.hpp"
+#include "io/text_file.hpp"
 
 #include <functional>
 

@@ -1,4 +1,4 @@
-#include "moeloom/text/token_stream.hpp"
+#include "text/token_stream.hpp"
 
 #include <chrono>
 

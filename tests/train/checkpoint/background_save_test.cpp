@@ -1,6 +1,6 @@
-#include "moeloom/train/checkpoint/background_save.hpp"
+#include "train/checkpoint/background_save.hpp"
 
-#include "moeloom/train/checkpoint/verify.hpp"
+#include "train/checkpoint/verify.hpp"
 
 #include "checkpoint/checkpoint_testing.hpp"
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Which of a run's checkpoints is found, and which are removed; the saving itself is checkpoint_test's.
 #include "moeloom/base/errors.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <filesystem>
 #include <string>

@@ -1,10 +1,10 @@
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
-#include "moeloom/base/checksum.hpp"
-#include "moeloom/io/manifest.hpp"
-#include "moeloom/io/text_file.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/train/checkpoint/verify.hpp"
+#include "base/checksum.hpp"
+#include "io/manifest.hpp"
+#include "io/text_file.hpp"
+#include "model/hf/parameter_specs.hpp"
+#include "train/checkpoint/verify.hpp"
 
 #include <limits>
 

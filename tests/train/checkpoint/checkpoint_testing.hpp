@@ -1,11 +1,11 @@
 // Runs at a mesh that tests save and load, with values that every mesh agrees on.
 #pragma once
 
+#include "model/freeze.hpp"
+#include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/model/freeze.hpp"
-#include "moeloom/model/hf/parameter_specs.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <functional>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "moeloom/train/checkpoint/verify.hpp"
+#include "train/checkpoint/verify.hpp"
 
 #include "checkpoint/checkpoint_testing.hpp"
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "moeloom/train/routing/routing_recorder.hpp"
+#include "train/routing/routing_recorder.hpp"
 
 #include "moeloom/base/parallel.hpp"
 

@@ -1,4 +1,4 @@
-#include "moeloom/train/routing/routing_replay.hpp"
+#include "train/routing/routing_replay.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,8 +1,8 @@
 // A tiny run that records or replays.
 #pragma once
 
-#include "moeloom/train/routing/routing_recorder.hpp"
-#include "moeloom/train/routing/routing_replay.hpp"
+#include "train/routing/routing_recorder.hpp"
+#include "train/routing/routing_replay.hpp"
 
 #include "../training_run.hpp"
 #include "support/shared_folder.hpp"

@@ -1,7 +1,7 @@
 #include "cli/rows/bench_ep_options.hpp"
 
-#include "moeloom/plan/decide/compute_dtype.hpp"
-#include "moeloom/plan/decide/decide.hpp"
+#include "plan/decide/compute_dtype.hpp"
+#include "plan/decide/decide.hpp"
 
 #include <algorithm>
 

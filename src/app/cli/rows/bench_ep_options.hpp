@@ -1,8 +1,8 @@
 // What a person may ask of `moeloom bench ep`.
 #pragma once
 
-#include "moeloom/base/violations.hpp"
-#include "moeloom/measure/sweep/points.hpp"
+#include "base/violations.hpp"
+#include "measure/sweep/points.hpp"
 
 #include "cli/environment.hpp"
 #include "cli/options.hpp"

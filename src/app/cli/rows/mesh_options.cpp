@@ -1,4 +1,4 @@
-#include "moeloom/base/violations.hpp"
+#include "base/violations.hpp"
 
 #include <algorithm>
 #include <span>

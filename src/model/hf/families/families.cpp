@@ -1,6 +1,6 @@
 // The table of families, by name.
+#include "model/hf/family.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
 

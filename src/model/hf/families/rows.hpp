@@ -1,7 +1,7 @@
 // What rows of several files say alike: keys that may only say what changes nothing.
 #pragma once
 
-#include "moeloom/model/hf/family.hpp"
+#include "model/hf/family.hpp"
 
 namespace moeloom {
 

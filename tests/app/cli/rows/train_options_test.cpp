@@ -1,5 +1,5 @@
+#include "base/text.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/text.hpp"
 
 #include <array>
 #include <map>

@@ -1,0 +1,28 @@
+// Rows out to their experts and what became of them back: what a layer's forward, or its backward, asks of
+// a dispatcher.
+#pragma once
+
+#include "moe/dispatch/dispatch_plan.hpp"
+#include "moe/dispatch/row_buffer.hpp"
+#include "moeloom/tensor/gemm.hpp"
+
+#include <optional>
+
+namespace moeloom {
+
+/// Everything must live, and what leaves be left alone, until the trip is finished. scalars_back's rows may
+/// be written until their chunk is sent back.
+struct RoundTrip {
+  const DispatchPlan& plan;
+  ConstMatrixView tokens;  // [T, D], that leave
+  RowBuffer& rows;         // [R, D], as they land
+  std::optional<ScalarsOut> scalars_out;
+  RowBuffer& results;  // [R, D], made of them; prepared by the dispatcher
+  MatrixView sums;     // [T, D], of a token's results in slot order, written or added
+  Write mode = Write::kReplace;
+  std::optional<ScalarsBack> scalars_back = std::nullopt;
+  /// Rows stay where they land: nothing is sent back, and sums are left alone.
+  bool one_way = false;
+};
+
+}  // namespace moeloom

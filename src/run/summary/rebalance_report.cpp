@@ -1,0 +1,76 @@
+#include "summary/rebalance_report.hpp"
+
+#include "base/text.hpp"
+#include "report/html.hpp"
+#include "report/report_page.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace moeloom {
+namespace {
+
+/// Decisions of all steps, and what they made travel.
+struct Decisions {
+  Index steps = 0, made = 0, even = 0, does_not_pay = 0, no_room = 0, bytes = 0;
+
+  void add(const RebalanceMetrics& step) {
+    ++steps;
+    made += step.made, even += step.even, does_not_pay += step.does_not_pay, no_room += step.no_room;
+    bytes += step.weight_bytes + step.gradient_bytes;
+  }
+  std::string text() const {
+    const auto count = [](Index n) { return readable(static_cast<double>(n)); };
+    return "means of the steps, milliseconds by the rates that decide; replicas in " + count(made) +
+           " layers of micro-batches, " + count(even) + " were even, in " + count(does_not_pay) +
+           " none paid, in " + count(no_room) + " none could help; " +
+           readable_bytes(static_cast<double>(bytes) / static_cast<double>(steps)) +
+           " of weights and gradients a step";
+  }
+};
+
+/// Means over the steps in which they were known.
+struct RowOfMeans {
+  std::array<double, 5> sums{};
+  double steps = 0;
+
+  void add(const std::array<double, 5>& figures) {
+    if (!(figures[0] > 0)) return;  // a dense layer, or an old line
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += figures[i];
+    ++steps;
+  }
+  std::string html(const std::string& name, const std::string& css_class = "") const {
+    if (steps == 0) return "";
+    std::string row = "<tr" + css_class + "><td>" + name + "</td>";
+    for (const double sum : sums) row += "<td>" + readable(sum / steps) + "</td>";
+    return row + "</tr>";
+  }
+};
+
+}  // namespace
+
+std::string rebalance_section(const std::vector<StepMetrics>& steps) {
+  Decisions decisions;
+  std::vector<RowOfMeans> layers;
+  RowOfMeans all;
+  for (const StepMetrics& step : steps) {
+    if (!step.rebalance) continue;
+    const RebalanceMetrics& r = *step.rebalance;
+    decisions.add(r);
+    all.add({r.load_before, r.load_after, r.uneven_ms, r.saved_ms, static_cast<double>(r.replicas)});
+    layers.resize(std::max(layers.size(), step.layers.size()));
+    for (std::size_t i = 0; i < step.layers.size(); ++i) {
+      const LayerMetrics& l = step.layers[i];
+      layers[i].add({l.rank_load_before, l.rank_load_after, l.uneven_ms, l.saved_ms, l.replicas});
+    }
+  }
+  if (decisions.steps == 0) return "";
+  std::string table =
+      "<div class=\"scroll\"><table class=\"phases\"><thead><tr><th>layer</th><th>fullest rank over mean</th>"
+      "<th>with replicas</th><th>ms over even rows</th><th>ms saved</th><th>replicas</th></tr></thead>";
+  for (std::size_t i = 0; i < layers.size(); ++i) table += layers[i].html(std::to_string(i));
+  table += all.html("in all", " class=\"sum\"");
+  return report_section("Uneven rows", decisions.text(), table + "</table></div>", "wide");
+}
+
+}  // namespace moeloom

@@ -1,0 +1,108 @@
+// What a process is left with when runs, models and blocks in it have come and gone: what it had before.
+#include "comm/process_memory.hpp"
+#include "moeloom/moe/expert_parallel.hpp"
+#include "moeloom/run/asking.hpp"
+#include "moeloom/run/model.hpp"
+#include "moeloom/run/training.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "step/small_model.hpp"
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::small_model;
+
+constexpr int kTimes = 10;
+
+TrainOptions options(const fs::path& folder, int time) {
+  TrainOptions options;
+  options.model.shape = small_model();
+  options.data.sources = {{folder / "corpus.txt"}};
+  options.batch = {.sequences = 4, .length = 16};
+  options.run.folder = folder / std::to_string(time);
+  options.run.steps = 2;
+  options.run.sample_chars = 0;
+  return options;
+}
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    names.insert(entry.path().filename());
+  return names;
+}
+
+/// Of this process: open files, threads, and names in memory that others could open.
+struct Belongings {
+  std::size_t files = names_in("/proc/self/fd").size();
+  std::size_t tasks = names_in("/proc/self/task").size();
+  std::set<std::string> shared = names_in("/dev/shm");
+  bool operator==(const Belongings&) const = default;
+};
+
+/// do_it() the first two times for what a process keeps once and for all, then eight times more.
+template <typename Work>
+void expect_to_leave_nothing(Work do_it) {
+  for (int time = 0; time < 2; ++time) do_it(time);
+  const Belongings before;
+  const Index bytes = private_bytes();
+  for (int time = 2; time < kTimes; ++time) do_it(time);
+  EXPECT_EQ(Belongings().files, before.files);
+  EXPECT_EQ(Belongings().tasks, before.tasks);
+  EXPECT_EQ(Belongings().shared, before.shared);
+  EXPECT_LT(private_bytes() - bytes, Index{2} << 20) << "bytes that eight more of them kept";
+}
+
+TEST(Guest, RunsAndAnswersLeaveNothingBehind) {
+  const testing::TemporaryFolder folder;
+  {
+    std::ofstream text(folder / "corpus.txt");
+    for (int i = 0; i < 500; ++i) text << "And the weaver drew thread " << i * i % 89 << ".\n";
+  }
+  expect_to_leave_nothing([&](int time) {
+    Training training(Communicator::self(), options(folder / "", time));
+    while (training.step()) continue;
+    EXPECT_EQ(training.finish(), RunEnd::kDone);
+    AskOptions asked;
+    asked.model = folder / std::to_string(time);
+    EXPECT_FALSE(Asking(Communicator::self(), asked).generate("And ", {.tokens = 4}).empty());
+  });
+}
+
+TEST(Guest, ARunThatIsGivenUpLeavesNothingEither) {
+  const testing::TemporaryFolder folder;
+  {
+    std::ofstream text(folder / "corpus.txt");
+    for (int i = 0; i < 500; ++i) text << "And the weaver drew thread " << i * i % 89 << ".\n";
+  }
+  expect_to_leave_nothing([&](int time) {
+    Training training(Communicator::self(), options(folder / "", time));
+    training.step();
+    TrainOptions wrong = options(folder / "", time);
+    wrong.mesh.ep = 3;
+    EXPECT_ANY_THROW(Training(Communicator::self(), wrong));
+  });
+}
+
+TEST(Guest, ModelsAndBlocksLeaveNothingBehind) {
+  expect_to_leave_nothing([&](int) {
+    Model model(Mesh::single(), small_model(), {.batch = {.sequences = 1, .length = 2}});
+    model.step({{.sequences = 1, .sequence_length = 2, .input_ids = {1, 2}, .targets = {2, 3}}});
+    const Communicator self = Communicator::self();
+    ExpertParallel over(self, 2);
+    Matrix router(2, 4), gate_up(2 * 2 * 3, 4), down(2 * 4, 3), x(5, 4), output(5, 4);
+    SparseBlock block(over, {router}, softmax_router(2, 1), {gate_up, down});
+    block.forward(x, output);
+    EXPECT_EQ(block.rows(), 5);
+  });
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -39,11 +39,20 @@ std::set<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// Of this process: open files, threads, and names in memory that others could open.
+/// Pages that others could map too.
+std::size_t shared_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t found = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("/dev/shm/") != line.npos || line.find("/memfd:") != line.npos) ++found;
+  return found;
+}
+
+/// Of this process: open files, threads, and memory that it could share.
 struct Belongings {
   std::size_t files = names_in("/proc/self/fd").size();
   std::size_t tasks = names_in("/proc/self/task").size();
-  std::set<std::string> shared = names_in("/dev/shm");
+  std::size_t shared = shared_mappings();
   bool operator==(const Belongings&) const = default;
 };
 

@@ -97,7 +97,7 @@ TEST(Model, HasTheLossesOfARunOnTheSameBatches) {
                .aux_loss_coef = 0.01,
                .seed = 5});
   for (const StepMetrics& step : read_metrics(folder / "run/metrics.jsonl"))
-    EXPECT_EQ(model.step({batches.train(step.step, 0, 0)}).loss, step.loss) << "step " << step.step;
+    EXPECT_EQ(model.step({batches.train(step.step, 0, 0)}).lm_loss, step.loss) << "step " << step.step;
   EXPECT_EQ(model.steps(), 3);
 }
 

@@ -250,19 +250,16 @@ void require_same_on_all_ranks(const std::string& said, const Communicator& worl
                       "; give every rank the same (mpirun -x NAME exports a variable)");
 }
 
-std::unique_ptr<RunLock> prepare_run_folder(const TrainOptions& options, const RunInputs& inputs,
-                                            const Communicator& world) {
-  std::unique_ptr<RunLock> lock;
+void take_run_folder(const TrainOptions& options, RunInputs& inputs, const Communicator& world) {
   agree(world, [&] {
     if (world.rank() != 0) return;
     make_run_folder(options.run.folder);
     if (!inputs.lock) {
-      lock = std::make_unique<RunLock>(options.run.folder);
+      inputs.lock = std::make_unique<RunLock>(options.run.folder);
       check_run_folder(options.run);  // again: another job may have held it until now
     }
     begin_run_folder(options);
   });
-  return lock;
 }
 
 }  // namespace moeloom

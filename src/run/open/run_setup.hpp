@@ -23,7 +23,7 @@ struct TrainRequest {
 struct RunInputs {
   std::filesystem::path weights;         // a checkpoint or HF folder; empty: initial weights
   std::optional<CheckedFolder> start;    // where weights are read from, as it was found; none: nowhere
-  std::unique_ptr<RunLock> lock;         // of the run's folder, where it goes on; rank 0
+  std::unique_ptr<RunLock> lock;         // of the run's folder, as soon as it is there; rank 0
   bool resumes = false;                  // `weights` is a checkpoint that the run goes on from
   std::optional<TrainerState> recorded;  // of that checkpoint
   ModelConfig config;
@@ -54,9 +54,7 @@ std::string why_rate(const TrainOptions& asked, const RunInputs& inputs);
 /// Throws AgreedError naming the ranks that were told something else than rank 0. Collective.
 void require_same_on_all_ranks(const std::string& said, const Communicator& world);
 
-/// Makes the run's folder on rank 0 and locks it, unless it is locked -> the lock of a new folder.
-/// Collective; throws AgreedError.
-std::unique_ptr<RunLock> prepare_run_folder(const TrainOptions& options, const RunInputs& inputs,
-                                            const Communicator& world);
+/// Makes the run's folder on rank 0, and locks it unless it is locked. Collective; throws AgreedError.
+void take_run_folder(const TrainOptions& options, RunInputs& inputs, const Communicator& world);
 
 }  // namespace moeloom

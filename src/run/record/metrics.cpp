@@ -181,24 +181,13 @@ StepMetrics metrics_of(const Document& object) {
   return metrics;
 }
 
-/// What `read` makes of a line, or nothing where it is not what it should be, as one that a kill cut short.
-template <typename Read>
-auto read_line(const std::string& line, const std::filesystem::path& path, const Read& read)
-    -> std::optional<decltype(read(Document()))> {
+/// Nothing of a line that is not what it should be, as one that a kill cut short.
+std::optional<StepMetrics> read_line(const std::string& line, const std::filesystem::path& path) {
   try {
-    return read(Document::parse(line, path.string()));
+    return metrics_of(Document::parse(line, path.string()));
   } catch (const IoError&) {
     return std::nullopt;
   }
-}
-
-void keep_steps_before(Index first_step, const std::filesystem::path& path) {
-  std::string kept;
-  each_line(path, [&](const std::string& line, bool) {
-    const auto step = read_line(line, path, [](const Document& object) { return object.integer("step"); });
-    if (step && *step < first_step) kept += line + '\n';
-  });
-  replace_file(path, kept);
 }
 
 }  // namespace
@@ -238,12 +227,9 @@ std::string metrics_line(const StepMetrics& metrics) {
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
   std::vector<StepMetrics> steps;
   each_line(path, [&](const std::string& line, bool) {
-    if (const auto metrics = read_line(line, path, metrics_of)) steps.push_back(*metrics);
+    if (const auto metrics = read_line(line, path)) steps.push_back(*metrics);
   });
   return steps;
 }
-
-MetricsWriter::MetricsWriter(const std::filesystem::path& path, Index first_step)
-    : file_((keep_steps_before(first_step, path), path)) {}
 
 }  // namespace moeloom

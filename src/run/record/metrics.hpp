@@ -1,8 +1,6 @@
-// RUN/metrics.jsonl: one JSON object a step, appended and flushed, so that a killed run keeps what it
-// measured.
+// RUN/metrics.jsonl: one JSON object a step.
 #pragma once
 
-#include "io/line_file.hpp"
 #include "train/collapse_watch.hpp"
 
 #include <filesystem>
@@ -75,19 +73,5 @@ std::string metrics_line(const StepMetrics& metrics);
 
 /// Every line that is whole; none for a file that does not exist. Throws IoError if it cannot be read.
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path);
-
-class MetricsWriter {
- public:
-  /// Keeps what the file has of steps before `first_step`, so that no step appears twice after a resume. The
-  /// old file stays until the shortened one is whole. Throws IoError.
-  MetricsWriter(const std::filesystem::path& path, Index first_step);
-  /// -> why the line waits, as for a full disk; empty: it is written, with those that waited.
-  std::string append(const StepMetrics& metrics) { return file_.append(metrics_line(metrics)); }
-  Index waiting_lines() const { return file_.waiting_lines(); }
-  Index lost_lines() const { return file_.lost_lines(); }
-
- private:
-  LineFile file_;
-};
 
 }  // namespace moeloom

@@ -91,13 +91,14 @@ void RunRouting::start() {
   if (recorder_) recorder_->start(kept_before_);
 }
 
-std::optional<Event> RunRouting::end_step(const StepReport& report) {
-  if (!records(report.step)) return std::nullopt;
-  recorder_->end_step(report.step, report.skipped);
-  if (report.step + 1 < range_.to) return std::nullopt;
-  return Event()
-      .with("recorded", recorder_->path().string())
-      .with("steps", std::to_string(range_.from) + " to " + std::to_string(range_.to - 1));
+void RunRouting::end_step(const StepReport& report, Outputs& outputs, const Log& log) {
+  if (!records(report.step)) return;
+  if (!outputs.write("recording", [&] { recorder_->end_step(report.step, report.skipped); }))
+    return recorder_.reset();
+  if (report.step + 1 == range_.to)
+    log.info(Event()
+                 .with("recorded", recorder_->path().string())
+                 .with("steps", std::to_string(range_.from) + " to " + std::to_string(range_.to - 1)));
 }
 
 }  // namespace moeloom

@@ -7,6 +7,7 @@
 #include "train/routing/routing_replay.hpp"
 
 #include "record/log.hpp"
+#include "step/outputs.hpp"
 
 namespace moeloom {
 
@@ -39,14 +40,13 @@ class RunRouting {
   void force(Workload workload, const RoutedRun& run);
   /// Makes the file that is recorded into, when the run has its folder. Collective; throws AgreedError.
   void start();
-  /// After each step -> what a log should say. Collective; throws AgreedError, as for a full disk.
-  std::optional<Event> end_step(const StepReport& report);
-  /// Records no more: what is on the disk stays.
-  void give_up() { recorder_.reset(); }
-  /// Whether the step is recorded; the same on every rank.
-  bool records(Index step) const { return recorder_ && range_.from <= step && step < range_.to; }
+  /// After each step. Where the disk refuses it, no more is recorded, and what is there stays. Collective.
+  void end_step(const StepReport& report, Outputs& outputs, const Log& log);
 
  private:
+  /// The same on every rank.
+  bool records(Index step) const { return recorder_ && range_.from <= step && step < range_.to; }
+
   std::optional<RoutingRecorder> recorder_;
   std::optional<RoutingReplay> replay_;
   std::function<void(MicroBatchPlace, Batch&)> force_;

@@ -2,8 +2,6 @@
 
 #include "model/generate.hpp"
 
-#include "open/model_source.hpp"
-
 namespace moeloom {
 
 std::string why_no_sample(const RunOptions& run, const ModelText* text, const ModelConfig& config) {
@@ -17,18 +15,25 @@ std::string why_no_sample(const RunOptions& run, const ModelText* text, const Mo
   return {};
 }
 
-std::string sample_text(Decoder& decoder, const Mesh& mesh, KernelTable kernels, const RunOptions& run,
-                        const ModelText& text) {
+std::string sample(const OpenedRun& run, Decoder& decoder) {
+  const RunOptions& asked = run.options.run;
+  if (asked.sample_chars == 0) return {};
+  const ModelText* text = run.inputs.text ? &*run.inputs.text : nullptr;
+  if (const std::string reason = why_no_sample(asked, text, run.inputs.config); !reason.empty()) {
+    run.log.info(Event().with("sample", false).with("reason", reason));
+    return {};
+  }
+  KernelTable kernels = run.decision.table;
   kernels.grouped_matmul = streamed_grouped_matmul();
   kernels.dense = streamed_dense();
   decoder.use(kernels);
   std::vector<std::int32_t> ids;
-  if (mesh.world().rank() == 0) ids = text.encode(run.prompt, true);
+  if (run.is_rank_0()) ids = text->encode(asked.prompt, true);
   const std::size_t prompt = ids.size();
   const auto sampled =
-      generate(decoder, mesh, std::move(ids),
-               {.tokens = run.sample_chars, .sampling = {.temperature = 0.8, .seed = run.seed}});
-  return text.decode(std::span(sampled).subspan(prompt));
+      generate(decoder, run.mesh, std::move(ids),
+               {.tokens = asked.sample_chars, .sampling = {.temperature = 0.8, .seed = asked.seed}});
+  return text->decode(std::span(sampled).subspan(prompt));
 }
 
 }  // namespace moeloom

@@ -8,7 +8,8 @@ namespace moeloom {
 /// By the steady clock, which nobody sets back. Each rank has one; rank 0's counts.
 class SaveClock {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
 
   /// minutes = 0: never due.
   SaveClock(double minutes, Time now) : minutes_(minutes), last_(now) {}

@@ -13,7 +13,7 @@ namespace moeloom {
 
 /// What a rank tells the others after a step beside its report.
 struct RankNews {
-  Index memory_bytes = 0;  // the most that it has held
+  Index memory_bytes = 0;  // that it holds
   int signal = 0;          // that it was sent; 0: none
   bool save_due = false;   // by its clock
   bool part_done = false;  // its part of the stage of a save under way

@@ -7,7 +7,7 @@
 #include <limits>
 #include <sys/stat.h>
 
-#include "support/file_size_limit.hpp"
+#include "record/metrics_writer.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 
@@ -110,19 +110,6 @@ TEST(Metrics, WhatIsNotFiniteIsNullAndComesBackAsNan) {
   EXPECT_NE(read_bytes(folder / "m.jsonl").find("\"loss\":null"), std::string::npos);
 }
 
-TEST(Metrics, AResumedRunHasEveryStepOnce) {
-  const TemporaryFolder folder;
-  const auto path = folder / "m.jsonl";
-  for (const Index first : {0, 3, 5, 7, 0}) {
-    MetricsWriter writer(path, first);
-    for (Index number = first; number < first + 4; ++number) writer.append(step(number));
-    std::vector<Index> expected;
-    for (Index number = 0; number < first + 4; ++number) expected.push_back(number);
-    EXPECT_EQ(steps_in(path), expected) << first;
-    EXPECT_FALSE(std::filesystem::exists(path.string() + ".partial"));
-  }
-}
-
 TEST(Metrics, ALineThatAKillCutShortIsDropped) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";
@@ -130,14 +117,6 @@ TEST(Metrics, ALineThatAKillCutShortIsDropped) {
   EXPECT_EQ(steps_in(path), (std::vector<Index>{0, 1}));
   MetricsWriter(path, 2).append(step(2));
   EXPECT_EQ(steps_in(path), (std::vector<Index>{0, 1, 2}));
-}
-
-TEST(Metrics, KeptLinesKeepTheirBytes) {
-  const TemporaryFolder folder;
-  const std::string line = R"({"step":0,"loss":1.25,"message_bytes":"of a later version","more":[1,2]})";
-  write_bytes(folder / "m.jsonl", line + "\n");
-  MetricsWriter(folder / "m.jsonl", 1).append(step(1));
-  EXPECT_TRUE(read_bytes(folder / "m.jsonl").starts_with(line + "\n"));
 }
 
 TEST(Metrics, FiguresOfLayersAreShortAndComeBack) {
@@ -179,31 +158,10 @@ TEST(Metrics, ALineOfBeforeTheFiguresOfRoutingHasNanForThem) {
   EXPECT_TRUE(read[1].layers.empty());
 }
 
-TEST(Metrics, StepsThatADiskCouldNotTakeComeLater) {
-  const TemporaryFolder folder;
-  MetricsWriter writer(folder / "m.jsonl", 0);
-  EXPECT_EQ(writer.append(step(0)), "");
-  {
-    const testing::FileSizeLimit limit(std::filesystem::file_size(folder / "m.jsonl") + 20);
-    EXPECT_NE(writer.append(step(1)).find("File too large"), std::string::npos);
-    EXPECT_EQ(steps_in(folder / "m.jsonl"), std::vector<Index>{0}) << "a part of a line is none";
-  }
-  EXPECT_EQ(writer.append(step(2)), "");
-  EXPECT_EQ(steps_in(folder / "m.jsonl"), (std::vector<Index>{0, 1, 2}));
-}
-
 TEST(Metrics, AFolderThatIsNotThereIsAnIoError) {
   const TemporaryFolder folder;
   EXPECT_THROW(MetricsWriter(folder / "no" / "m.jsonl", 0), IoError);
   EXPECT_TRUE(read_metrics(folder / "none.jsonl").empty());
-}
-
-TEST(Metrics, AFullDiskIsAnIoError) {
-  const TemporaryFolder folder;
-  std::filesystem::create_symlink("/dev/full", folder / "m.jsonl.partial");
-  write_bytes(folder / "m.jsonl", metrics_line(step(0)) + "\n");
-  EXPECT_THROW(MetricsWriter(folder / "m.jsonl", 1), IoError);
-  EXPECT_EQ(steps_in(folder / "m.jsonl"), std::vector<Index>{0});
 }
 
 TEST(Metrics, AreNotWaitedForWhereTheyAreAPipe) {

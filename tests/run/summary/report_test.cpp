@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "record/metrics_writer.hpp"
 #include "support/count_of.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>

@@ -28,7 +28,8 @@ struct RunHost {
   /// Options are settled and the mesh is made, before memory is taken. The rest of the host may be filled in
   /// here.
   std::function<void(const TrainOptions& settled, const Mesh& mesh, RunHost& host)> opened = {};
-  /// The run's folder is this job's, and steps begin; and how many seconds each took.
+  /// The run's folder is this job's, and steps begin, or the answer of a question does (Asking); and how many
+  /// seconds each step took.
   std::function<void()> begin = {};
   std::function<void(double)> step_took = {};
   /// The number of a signal that asks for the end since it was last called, 0 for none (StopSignals::take):

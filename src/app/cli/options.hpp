@@ -3,8 +3,7 @@
 
 #include "base/violations.hpp"
 #include "model/hf/convert.hpp"
-#include "moeloom/model/sampling.hpp"
-#include "moeloom/run/options.hpp"
+#include "moeloom/run/asking.hpp"
 
 #include "fields/train_fields.hpp"
 
@@ -15,21 +14,11 @@ struct GenerateOptions {
   std::string prompt = "The ";
   std::vector<Index> prompt_ids;  // instead of prompt: token ids, and the text comes as ids
   std::filesystem::path prompts;  // instead of prompt: one a line
-  Index tokens = 200;
-  SamplingSettings sampling = {.temperature = 0.8};
-  std::vector<std::string> stop;         // texts that end the text
-  bool ignore_end = false;               // go on behind the model's end tokens
-  std::filesystem::path record_routing;  // of the text; empty: nothing
+  AnswerSettings answer;
 };
 struct EvalOptions {
   AskOptions ask;
-  std::vector<DataSource> sources;
-  std::optional<TokenFormat> format;
-  RowOptions rows;
-  Index sequence_length = 0;  // 0: the model's positions, at most 2048
-  Index batch = 8;            // sequences of a rank at a time
-  Index skip_bad = 0;
-  std::filesystem::path cache;
+  ScoreOptions score;
   std::filesystem::path logprobs;  // a line an example; empty: none
 };
 struct ChatOptions {
@@ -37,9 +26,7 @@ struct ChatOptions {
   std::string message;  // one turn; empty: turns come from standard input
   std::string system;
   TemplateSwitches switches;
-  Index tokens = 512;
-  SamplingSettings sampling = {.temperature = 0.8};
-  std::vector<std::string> stop;
+  AnswerSettings answer = {.tokens = 512};
 };
 
 struct InspectOptions {

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/parallel.hpp"
 
+#include "cli/environment.hpp"
 #include "open/processors.hpp"
 
 namespace moeloom {
@@ -12,11 +13,23 @@ std::string said_by(int argc, char** argv) {
   return said;
 }
 
-LoadedModel loaded_model(const AskedModel& asked, const AskOptions& options, Communicator world,
-                         bool decodes) {
-  set_threads(threads_for(options.threads, asked.flags.threads, world.split_by_node()));
-  ProgramLog log({.rank = world.rank(), .level = asked.flags.log_level});
-  return LoadedModel(asked, options, std::move(world), decodes, log.host());
+Asking asked_model(const AskOptions& options, const Violations& found, ProgramLog& log,
+                   const std::function<void()>& begin) {
+  const Communicator world = Communicator::world();
+  std::optional<Index> threads;
+  RunHost host = log.host();
+  host.flags = [&log, &threads, rank = world.rank()] {
+    RunFlags flags = read_environment();
+    log.set({.rank = rank, .level = flags.log_level});
+    threads = flags.threads;
+    return flags;
+  };
+  host.begin = [begin] {
+    if (begin && speaks()) begin();
+  };
+  Asking model(Communicator::world(), options, host, found);
+  set_threads(threads_for(options.threads, threads, world.split_by_node()));
+  return model;
 }
 
 }  // namespace moeloom

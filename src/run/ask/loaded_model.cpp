@@ -10,57 +10,9 @@
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/lasting_memory.hpp"
 
-#include "open/model_source.hpp"
-#include "open/processors.hpp"
-#include "open/run_setup.hpp"
 #include "summary/run_report.hpp"
 
 namespace moeloom {
-namespace {
-
-void add_adapter(const std::filesystem::path& named, const std::set<std::string>& ignored,
-                 AskedModel& asked) {
-  if (asked.config.adapter)
-    throw ConfigError({"`model` " + asked.start.folder.string() +
-                       " is an adapter itself; name the model that " + "it adds to, or leave `adapter` out"});
-  asked.adapter = resolve_adapter_folder(named);
-  asked.config.adapter = read_adapter_settings(asked.adapter, asked.config, ignored);
-  asked.config.adapter->base = asked.start.folder;
-}
-
-}  // namespace
-
-AskedModel agree_on_model(const AskOptions& options, const std::string& said,
-                          const std::function<RunFlags()>& flags, const Communicator& world,
-                          Violations& violations,
-                          const std::function<void(const AskedModel&, Violations&)>& check) {
-  require_same_on_all_ranks(said, world);
-  AskedModel asked;
-  const std::string model = world.all_gather_text(options.model.string()).front();
-  violations.attempt([&] {  // together: what it throws, the ranks agreed on
-    if (model.empty()) return;
-    agree(world, [&] {
-      if (holds_config_alone(model))
-        throw IoError(model + " holds config.json alone: there are no weights to ask");
-    });
-    asked.start = whole_checkpoint(model, world);
-  });
-  agree(world, [&] {
-    violations.attempt([&] { asked.flags = flags(); });
-    violations.attempt([&] {
-      if (asked.start.folder.empty()) return;
-      asked.config = ModelConfig::read(asked.start.folder, options.ignored_keys);
-      if (!options.adapter.empty()) add_adapter(options.adapter, options.ignored_keys, asked);
-      if (options.ep >= 1)
-        violations.add(mesh_violations({0, options.ep, {"dp", "ep"}}, world.size(),
-                                       asked.config.has_experts() ? asked.config.num_experts : 0));
-      check(asked, violations);
-    });
-    violations.throw_if_any();
-  });
-  return asked;
-}
-
 namespace {
 
 /// Weights without gradients; those of a folder in bf16 or F16 as they are there, but not if an adapter is to
@@ -92,12 +44,7 @@ void require_room(const std::vector<ParameterSpec>& specs, const Mesh& mesh, Ind
 
 }  // namespace
 
-LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Communicator world, bool decodes,
-                         const RunHost& host)
-    : mesh_([&] {
-        const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
-        return Mesh(std::move(world), shape);
-      }()) {
+LoadedModel::LoadedModel(const AskedModel& asked, const Mesh& mesh, const RunHost& host) : mesh_(mesh) {
   const Log log(host);
   for (const Event& warning : start_warnings(asked.start))
     if (speaks()) log.warn(warning);
@@ -107,11 +54,14 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
     if (const Index left_out = modules_left_out(asked.config); left_out > 0)
       log.warn(adapter_left_out(asked.adapter_folder(), left_out));
   RunRequest request = run_request({}, {.chunks = 0}, asked.flags);
-  request.use = decodes ? Use::kDecoding : Use::kScoring;
   const Job job{.batch = {.sequences = mesh_.world().size(), .length = 1},
                 .layout = {.threads = threads(), .pretended_nodes = asked.flags.pretended_nodes}};
   const RunFacts facts = find_run_facts(asked.config, mesh_, job);
+  request.use = Use::kDecoding;
+  decoding_ = decide_run(facts, request, mesh_.world()).table;
+  request.use = Use::kScoring;
   const RunDecision decision = decide_run(facts, request, mesh_.world());
+  scoring_ = decision.table;
   const Index experts = std::max<Index>(asked.config.num_experts, 1);
   dispatcher_ = open_dispatcher(decision, mesh_, asked.config.num_experts);
   ModelConfig config = asked.config;
@@ -127,7 +77,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   if (asked.config.adapter)
     agree(mesh_.world(),
           [&] { merge_adapter(*store_, asked.adapter_folder(), asked.config, mesh_.world().board()); });
-  decoder_.emplace(config, *store_, mesh_, decision.table, dispatcher_);
+  decoder_.emplace(config, *store_, mesh_, scoring_, dispatcher_);
 }
 
 }  // namespace moeloom

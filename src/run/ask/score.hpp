@@ -1,7 +1,8 @@
-// How well a model predicts examples: nats a token, and bits a byte for models of different tokenizers.
+// How well a model predicts an example, from the loss of each of its tokens.
 #pragma once
 
 #include "io/example_file.hpp"
+#include "moeloom/run/asking.hpp"
 
 #include <span>
 #include <vector>
@@ -9,20 +10,6 @@
 #include "words/model_text.hpp"
 
 namespace moeloom {
-
-/// Of learned tokens that have a token before them. Bits a byte leave out what is no text, special tokens
-/// such as the one that ends it: it has no bytes, one tokenizer puts it there and another does not. So they
-/// are the loss of the text itself over its bytes, as EleutherAI's evaluation harness has them.
-struct Score {
-  double nats = 0;  // -log p of all of these tokens
-  Index tokens = 0;
-  double text_nats = 0;  // of those that are text
-  Index bytes = 0;       // of the text that they give; 0 where that is not known
-
-  double nats_per_token() const { return nats / static_cast<double>(tokens); }
-  double bits_per_byte() const;
-  Score& operator+=(const Score& other);
-};
 
 struct ScoredExample {
   Score score;

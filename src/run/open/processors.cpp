@@ -1,6 +1,7 @@
 #include "open/processors.hpp"
 
 #include "base/text.hpp"
+#include "moeloom/run/options.hpp"
 
 #include <algorithm>
 #include <array>

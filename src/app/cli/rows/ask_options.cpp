@@ -36,7 +36,8 @@ std::vector<std::string> read_stops(const std::string& texts) {
   return stops;
 }
 
-void add_sampling_options(OptionTable& table, SamplingSettings& sampling, std::vector<std::string>& stop) {
+void add_sampling_options(OptionTable& table, AnswerSettings& answer) {
+  SamplingSettings& sampling = answer.sampling;
   const char* const why = "generation_config.json of transformers, by its name there";
   table.add("temperature", "X", "0: always the likeliest token", why, sampling.temperature);
   table.add("top-k", "N", "draw from so many of the likeliest; 0: from all", why, sampling.top_k)
@@ -56,7 +57,7 @@ void add_sampling_options(OptionTable& table, SamplingSettings& sampling, std::v
   table.add("seed", "N", "of the draws", "the same text again", sampling.seed);
   table
       .add("stop", "TEXT", "ends the text before this one; may be given several times",
-           "stop of the OpenAI interface", stop, read_stops,
+           "stop of the OpenAI interface", answer.stop, read_stops,
            [](const auto& stops) { return joined(stops, std::string(1, kBetweenStops)); })
       .given_again(kBetweenStops);
 }
@@ -66,21 +67,22 @@ void add_tokens_option(OptionTable& table, const std::string& help, Index& token
 }
 
 OptionTable table_of(EvalOptions& options) {
+  ScoreOptions& score = options.score;
   OptionTable table;
   add_ask_options(table, options.ask);
   table
       .add("data", "FILE", "as of train: text, token ids or .jsonl; several with commas, or given again",
-           "what the model is measured by", options.sources, read_sources, sources_text)
+           "what the model is measured by", score.sources, read_sources, sources_text)
       .needed()
       .given_again(',');
-  add_reading_options(table, options.format, options.rows, options.skip_bad, options.cache);
+  add_reading_options(table, score.format, score.rows, score.skip_bad, score.cache);
   table
       .add("seq-len", "N",
            "tokens of a sequence: longer conversations are cut, texts are read in pieces; 0: as many as "
            "the model has positions, at most 2048",
-           "perplexity goes with the context", options.sequence_length)
+           "perplexity goes with the context", score.sequence_length)
       .at_least(0);
-  table.add("batch", "N", "sequences of a rank at a time", "memory for speed", options.batch).at_least(1);
+  table.add("batch", "N", "sequences of a rank at a time", "memory for speed", score.batch).at_least(1);
   table.add("logprobs", "FILE", "a JSON object a line: log p of each example's learned tokens",
             "which examples a model fails at", options.logprobs);
   return table;
@@ -94,8 +96,8 @@ OptionTable table_of(ChatOptions& options) {
   table.add("system", "TEXT", "a system message before the first turn", "templates have a place for it",
             options.system);
   add_template_option(table, options.switches);
-  add_tokens_option(table, "tokens of an answer at most", options.tokens);
-  add_sampling_options(table, options.sampling, options.stop);
+  add_tokens_option(table, "tokens of an answer at most", options.answer.tokens);
+  add_sampling_options(table, options.answer);
   return table;
 }
 
@@ -118,19 +120,19 @@ OptionTable generate_table(GenerateOptions& options) {
       .against("prompt", kOtherPrompt)
       .against("prompts", kOtherPrompt)
       .against("stop", "that is a text, and there are only ids");
-  add_tokens_option(table, "tokens to add at most", options.tokens);
-  add_sampling_options(table, options.sampling, options.stop);
+  add_tokens_option(table, "tokens to add at most", options.answer.tokens);
+  add_sampling_options(table, options.answer);
   table.add("ignore-end", "BOOL", "go on behind the model's own end tokens",
-            "ignore_eos of vLLM: measurements of so many tokens", options.ignore_end);
+            "ignore_eos of vLLM: measurements of so many tokens", options.answer.ignore_end);
   table.add("record-routing", "FILE", "as of train: experts and weights of the prompt and of what is added",
-            "which experts a text has", options.record_routing);
+            "which experts a text has", options.answer.record_routing);
   return table;
 }
 
 GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations) {
   GenerateOptions options;
   read_command_line(generate_table(options), argc, argv, violations);
-  violations.attempt([&] { check(options.sampling); });
+  violations.attempt([&] { check(options.answer.sampling); });
   violations.unless(!options.prompt.empty(), "--prompt must hold at least one character");
   return options;
 }
@@ -138,13 +140,14 @@ GenerateOptions parse_generate_options(int argc, const char* const* argv, Violat
 EvalOptions parse_eval_options(int argc, const char* const* argv, Violations& violations) {
   EvalOptions options;
   read_command_line(table_of(options), argc, argv, violations);
+  options.score.by_example = !options.logprobs.empty();
   return options;
 }
 
 ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& violations) {
   ChatOptions options;
   read_command_line(table_of(options), argc, argv, violations);
-  violations.attempt([&] { check(options.sampling); });
+  violations.attempt([&] { check(options.answer.sampling); });
   return options;
 }
 

@@ -16,8 +16,8 @@ TEST(CommandOptions, GenerateTakesAFolderWithOrWithoutItsName) {
   const auto options =
       parse(parse_generate_options, {"--model", "runs/a", "--top-k", "3", "--temperature", "0"});
   EXPECT_EQ(options.ask.model, "runs/a");
-  EXPECT_EQ(options.sampling.top_k, 3);
-  EXPECT_EQ(options.sampling.temperature, 0);
+  EXPECT_EQ(options.answer.sampling.top_k, 3);
+  EXPECT_EQ(options.answer.sampling.temperature, 0);
 }
 
 TEST(CommandOptions, WhatIsMissingOrOutOfRangeIsListed) {

@@ -80,7 +80,7 @@ const std::map<std::string, std::map<std::string, Rooms>> kFolders = {
       {"data", {".", "fields", "words"}},
       {"open", {".", "fields", "words", "data", "record"}},
       {"summary", {".", "fields", "record", "open"}},
-      {"ask", {".", "fields", "words", "record", "open", "summary"}},
+      {"ask", {".", "fields", "words", "data", "record", "open", "summary"}},
       {"step", {".", "fields", "words", "watch", "record", "open", "summary"}}}},
     // The program sees into a run.
     {"app",

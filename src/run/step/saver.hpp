@@ -8,9 +8,9 @@
 
 #include "open/opened_run.hpp"
 #include "step/pruning.hpp"
+#include "step/run_watch.hpp"
 #include "step/save_clock.hpp"
 #include "summary/run_report.hpp"
-#include "watch/run_watch.hpp"
 
 namespace moeloom {
 

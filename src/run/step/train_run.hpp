@@ -9,8 +9,8 @@
 #include "step/outputs.hpp"
 #include "step/recorder.hpp"
 #include "step/run_routing.hpp"
+#include "step/run_watch.hpp"
 #include "step/saver.hpp"
-#include "watch/run_watch.hpp"
 
 namespace moeloom {
 

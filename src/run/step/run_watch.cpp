@@ -1,4 +1,4 @@
-#include "watch/run_watch.hpp"
+#include "step/run_watch.hpp"
 
 #include <utility>
 

@@ -19,11 +19,11 @@ int main(int argc, char** argv) try {
   options.run.export_folder = argv[3];
   options.run.folder = std::string(argv[3]) + ".run";
   options.run.sample_chars = 0;
-  options.mesh.ep = world.size();
+  options.run.overwrite = true;  // one that was killed before its first checkpoint
   options.batch = {.sequences = 4, .length = 64};
+  if (!checkpoints_of(options.run.folder).empty()) options = options_of_run(options.run.folder);
+  options.mesh.ep = world.size();
   options.run.steps = argc > 4 ? std::stoll(argv[4]) : 200;
-  options.run.overwrite = checkpoints_of(options.run.folder).empty();  // killed before its first one, perhaps
-  if (!options.run.overwrite) options.model = {}, options.run.resume = options.run.folder;
   RunHost host;
   host.stop = [&] { return signals.take(); };
   host.say = [&](LogLevel level, const Event& event) {

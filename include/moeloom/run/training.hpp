@@ -14,6 +14,12 @@
 
 namespace moeloom {
 
+/// What `moeloom train` goes on with by `resume` alone: the options of the run's train.conf, with `resume`
+/// set, but for what was only of its beginning and an export that it has made. folder: of a run, or one of
+/// its checkpoints. Reads on this rank. Throws ConfigError where there is no run, or its train.conf cannot be
+/// read.
+TrainOptions options_of_run(const std::filesystem::path& folder);
+
 enum class RunEnd {
   kDone,
   kStopped,     // it was told to stop, with a checkpoint; options.run.resume goes on from it

@@ -108,6 +108,36 @@ TEST_F(TrainingInAProgram, GoesOnFromItsCheckpointWithTheSameLosses) {
   EXPECT_EQ(losses("broken"), losses("whole"));
 }
 
+TEST_F(TrainingInAProgram, GoesOnByItsFolderAlone) {
+  TrainOptions asked = options("whole");
+  asked.optimizer.learning_rate = 3e-3;
+  asked.batch.length = 24;
+  asked.run.seed = 5;
+  asked.run.export_folder = folder_ / "out";
+  Training unbroken(Communicator::self(), asked);
+  run_to_its_end(unbroken);
+  asked.run.folder = folder_ / "broken";
+  asked.run.export_folder = folder_ / "later";
+  {
+    Training training(Communicator::self(), asked);
+    training.step();
+    training.step();
+    training.finish();
+  }
+  const TrainOptions on = options_of_run(folder_ / "broken");
+  EXPECT_EQ(on.run.folder, folder_ / "broken");
+  EXPECT_EQ(on.run.resume, folder_ / "broken");
+  EXPECT_EQ(on.run.steps, 3);
+  EXPECT_EQ(options_of_run(folder_ / "broken/checkpoint-2").run.folder, folder_ / "broken");
+  Training training(Communicator::self(), on);
+  EXPECT_EQ(training.next_step(), 2);
+  EXPECT_EQ(run_to_its_end(training), RunEnd::kDone);
+  EXPECT_EQ(losses("broken"), losses("whole"));
+  EXPECT_TRUE(fs::exists(folder_ / "later/model.safetensors")) << "which the run still owed";
+  EXPECT_TRUE(options_of_run(folder_ / "broken").run.export_folder.empty()) << "it was made";
+  EXPECT_THROW(options_of_run(folder_ / "nowhere"), ConfigError);
+}
+
 TEST_F(TrainingInAProgram, WhatEndsBeforeItsLastStepIsStoppedThere) {
   {
     Training training(Communicator::self(), options("run"));

@@ -18,7 +18,7 @@
 #include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
 #include "log/program_log.hpp"
-#include "open/model_source.hpp"
+#include "open/model_folder.hpp"
 #include "open/processors.hpp"
 #include "open/run_decision.hpp"
 

@@ -11,7 +11,7 @@
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
 #include "log/program_log.hpp"
-#include "open/model_source.hpp"
+#include "open/model_folder.hpp"
 #include "summary/run_report.hpp"
 
 namespace moeloom {

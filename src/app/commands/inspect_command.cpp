@@ -17,7 +17,7 @@
 #include "commands/families_table.hpp"
 #include "commands/rate_source.hpp"
 #include "commands/show_examples.hpp"
-#include "open/model_source.hpp"
+#include "open/model_folder.hpp"
 #include "record/exit_code.hpp"
 
 namespace moeloom {

@@ -9,7 +9,7 @@
 #include "cli/options.hpp"
 #include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
-#include "open/model_source.hpp"
+#include "open/model_folder.hpp"
 #include "open/processors.hpp"
 #include "open/run_decision.hpp"
 

@@ -4,7 +4,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
-#include "open/model_source.hpp"
+#include "open/model_folder.hpp"
 #include "open/processors.hpp"
 
 namespace moeloom {

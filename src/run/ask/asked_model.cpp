@@ -5,7 +5,7 @@
 #include "moeloom/base/errors.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 
-#include "open/model_source.hpp"
+#include "open/model_folder.hpp"
 #include "open/run_setup.hpp"
 
 namespace moeloom {

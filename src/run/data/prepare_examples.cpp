@@ -1,7 +1,6 @@
 #include "data/prepare_examples.hpp"
 
 #include "base/checksum.hpp"
-#include "base/text.hpp"
 #include "io/data_text.hpp"
 #include "io/file_lock.hpp"
 #include "moeloom/base/errors.hpp"
@@ -13,17 +12,13 @@
 #include <chrono>
 #include <thread>
 
-#include "data/document_reader.hpp"
 #include "data/lock_holder.hpp"
+#include "data/preparation.hpp"
 
 namespace moeloom {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kMostReasons = 5;
-constexpr std::size_t kPartBytes = std::size_t{4} << 20;  // lines that are read and tokenized at a time
-constexpr std::size_t kForgottenBytes = std::size_t{64} << 20;
 
 /// While it lives, work is shared among so many threads; 0: as many as there are processors.
 class WithThreads {
@@ -43,179 +38,6 @@ class WithThreads {
 std::string_view bytes_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
-
-/// The next part of `text`, of whole lines.
-std::string_view lines_at(std::string_view text, std::size_t begin) {
-  if (text.size() - begin <= kPartBytes) return text.substr(begin);
-  const std::size_t end = text.find('\n', begin + kPartBytes);
-  return text.substr(begin, end == std::string_view::npos ? text.size() - begin : end + 1 - begin);
-}
-
-/// What one file becomes, part by part in its order.
-class Preparation {
- public:
-  Preparation(const DataSource& source, const RecordReader& reader, const PrepareSettings& settings,
-              PositionBoard* board, ExampleFileWriter& writer, Prepared& result)
-      : source_(source),
-        reader_(reader),
-        settings_(settings),
-        board_(board),
-        writer_(writer),
-        result_(result) {}
-
-  void records(const DataText& file) {
-    const std::string_view text = file.text();
-    if (is_json_array(text)) return elements(text);
-    require_rows_of_lines(text);
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::string_view part = lines_at(text, begin);
-      add_records(lines_of(part));
-      begin += part.size();
-      forget_pages(file, begin);
-      go_on(board_);
-    }
-  }
-
-  /// A document of any length is tokenized in parts that end with a line.
-  void document(const DataText& file) {
-    const std::string_view text = file.text();
-    std::vector<std::string_view> parts;
-    for (std::size_t begin = 0; begin < text.size(); begin += parts.back().size())
-      parts.push_back(text.substr(begin, end_of_part(text.substr(begin))));
-    Example rest;
-    for (std::size_t first = 0; first < parts.size(); first += at(threads())) {
-      const std::size_t count = std::min(parts.size() - first, at(threads()));
-      std::vector<Example> examples(count);
-      parallel_for(static_cast<Index>(count),
-                   [&](Index i) { examples[at(i)] = reader_.document(parts[first + at(i)]); });
-      for (const Example& each : examples) append(each, rest);
-      add_whole(rest, false);
-      forget_pages(file, static_cast<std::size_t>(parts[first + count - 1].end() - text.begin()));
-      go_on(board_);
-    }
-    add_whole(rest, true);
-  }
-
-  void tokens(const TokenSource& tokens) {
-    std::vector<std::int32_t> ids;
-    for (Index begin = 0; begin < tokens.size(); begin += settings_.sequence_length) {
-      ids.resize(at(std::min(settings_.sequence_length, tokens.size() - begin)));
-      tokens.read(begin, std::ssize(ids), ids.data());
-      writer_.add(Example{{ids.begin(), ids.end()}, std::vector<std::uint8_t>(ids.size(), 1)});
-      if (begin / settings_.sequence_length % 4096 != 0) continue;
-      tokens.forget();
-      go_on(board_);
-    }
-  }
-
- private:
-  struct Line {
-    std::string_view text;
-    std::string origin;
-    RecordReader::Record record = {};
-    std::string error = {};
-  };
-
-  /// An object over several lines would be an error for each of them.
-  void require_rows_of_lines(std::string_view text) const {
-    constexpr std::size_t kLooked = 256;
-    if (trimmed(text.substr(0, std::min(text.find('\n'), kLooked))) != "{") return;
-    const std::string file = source_.file.string();
-    throw IoError(
-        file + ": an object stands on several lines; a row a line is read, or one array of rows: jq -c . " +
-        file);
-  }
-
-  /// Of a JSON array, as many at a time as a part of lines has bytes.
-  void elements(std::string_view text) {
-    const std::string name = source_.file.string();
-    std::vector<Line> part;
-    std::size_t bytes = 0, number = 0;
-    for (const std::string_view element : json_elements(text, name)) {
-      part.push_back({element, name + "[" + std::to_string(number++) + "]"});
-      if ((bytes += element.size()) < kPartBytes) continue;
-      add_records(std::move(part));
-      part.clear(), bytes = 0;
-      go_on(board_);
-    }
-    add_records(std::move(part));
-  }
-
-  std::vector<Line> lines_of(std::string_view part) {
-    std::vector<Line> lines;
-    for (std::size_t begin = 0; begin < part.size();) {
-      const std::size_t end = std::min(part.find('\n', begin), part.size());
-      std::string_view line = part.substr(begin, end - begin);
-      ++line_number_;
-      if (line.find_first_not_of(" \t\r") != std::string_view::npos)
-        lines.push_back({line, source_.file.string() + ":" + std::to_string(line_number_)});
-      begin = end + 1;
-    }
-    return lines;
-  }
-
-  void add_records(std::vector<Line> lines) {
-    parallel_for(std::ssize(lines), [&](Index i) {
-      Line& line = lines[at(i)];
-      try {
-        line.record = reader_.read(line.text, line.origin);
-      } catch (const Error& error) {
-        line.error = error.what();
-      }
-    });
-    for (const Line& line : lines) take(line);
-  }
-
-  void take(const Line& line) {
-    if (line.error.empty() && !line.record.example.ids.empty()) {
-      result_.turns += line.record.turns;
-      result_.unplaced += line.record.unplaced_turns;
-      result_.unread.insert(line.record.unread.begin(), line.record.unread.end());
-      return writer_.add(line.record.example);
-    }
-    const std::string why = !line.error.empty() ? line.error : line.origin + ": it has no token";
-    if (++result_.skipped > settings_.skip_bad)
-      throw IoError(why + (settings_.skip_bad == 0 ? ""
-                                                   : "; this is the " + std::to_string(result_.skipped) +
-                                                         "th line that cannot be used"));
-    if (result_.why_skipped.size() < kMostReasons) result_.why_skipped.push_back(why);
-  }
-
-  static void append(const Example& more, Example& to) {
-    to.ids.insert(to.ids.end(), more.ids.begin(), more.ids.end());
-    to.learned.insert(to.learned.end(), more.learned.begin(), more.learned.end());
-  }
-
-  /// Examples of the sequence length; with `all` also a shorter last one. What is left stays in `rest`.
-  void add_whole(Example& rest, bool all) {
-    const std::size_t length = at(settings_.sequence_length);
-    std::size_t begin = 0;
-    while (rest.ids.size() - begin >= length || (all && begin < rest.ids.size())) {
-      const std::size_t count = std::min(length, rest.ids.size() - begin);
-      writer_.add(ExampleView{std::span(rest.ids).subspan(begin, count),
-                              std::span(rest.learned).subspan(begin, count)});
-      begin += count;
-    }
-    rest.ids.erase(rest.ids.begin(), rest.ids.begin() + static_cast<std::ptrdiff_t>(begin));
-    rest.learned.erase(rest.learned.begin(), rest.learned.begin() + static_cast<std::ptrdiff_t>(begin));
-  }
-
-  /// Of what lies before: a file of any size takes as much memory as its last stretch.
-  void forget_pages(const DataText& file, std::size_t read) {
-    if (read - forgotten_ < kForgottenBytes) return;
-    file.forget();
-    forgotten_ = read;
-  }
-
-  const DataSource& source_;
-  const RecordReader& reader_;
-  const PrepareSettings& settings_;
-  PositionBoard* board_;
-  ExampleFileWriter& writer_;
-  Prepared& result_;
-  Index line_number_ = 0;
-  std::size_t forgotten_ = 0;
-};
 
 /// Of a file that may be too large to be read again at every start: its size, time, beginning and end.
 std::string fingerprint_of(const fs::path& path, std::string_view text) {
@@ -317,6 +139,18 @@ FileLock wait_for(const fs::path& examples, const PrepareSettings& settings, Pos
   }
 }
 
+void require_useful(const fs::path& file, Index examples, const Prepared& made) {
+  if (examples == 0)
+    throw IoError(file.string() + ": there is no example in it" +
+                  (made.skipped > 0 ? "; " + std::to_string(made.skipped) + " lines cannot be used" : ""));
+  if (too_many_unplaced(made.unplaced, made.turns))
+    throw ConfigError(
+        {file.string() + ": " + std::to_string(made.unplaced) + " of " + std::to_string(made.turns) +
+         " turns of the assistant are not found in what the template writes, and would not be learned; "
+         "moeloom inspect `data` shows what is; `learn` last, `learn` all or a template with "
+         "{% generation %} does without a search"});
+}
+
 }  // namespace
 
 Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
@@ -337,25 +171,8 @@ Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
   const WithThreads with(settings.threads);
   result.threads = threads();
   ExampleFileWriter writer(result.examples, key);
-  Preparation preparation(source, reader, settings, board, writer, result);
-  const TokenFormat format = token_format(source.file, settings.format);
-  if (holds_records(source.file, settings.format))
-    preparation.records(DataText(source.file));
-  else if (format == TokenFormat::kText)
-    preparation.document(DataText(source.file));
-  else
-    preparation.tokens(TokenSource(source.file, format));
-  if (writer.examples() == 0)
-    throw IoError(
-        source.file.string() + ": there is no example in it" +
-        (result.skipped > 0 ? "; " + std::to_string(result.skipped) + " lines cannot be used" : ""));
-  if (too_many_unplaced(result.unplaced, result.turns))
-    throw ConfigError(
-        {source.file.string() + ": " + std::to_string(result.unplaced) + " of " +
-         std::to_string(result.turns) +
-         " turns of the assistant are not found in what the template writes, and would not be learned; "
-         "moeloom inspect `data` shows what is; `learn` last, `learn` all or a template with "
-         "{% generation %} does without a search"});
+  Preparation(source, reader, settings, board, writer, result).run();
+  require_useful(source.file, writer.examples(), result);
   write_notes(result);
   writer.finish();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

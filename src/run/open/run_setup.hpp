@@ -44,13 +44,6 @@ struct RunSetup {
 /// 0 gets on with tokenizing.
 RunSetup agree_on_run(const TrainOptions& asked, const Communicator& world, const RunHost& host);
 
-/// What was asked, of so many steps and no epochs, with all that is left to the model and to the run that is
-/// resumed: the vocabulary, --lr and --aux-loss of auto. As train.conf keeps it.
-TrainOptions settled(const TrainOptions& asked, const RunInputs& inputs, Index steps);
-
-/// Why its learning rate is what it is; empty: it was said.
-std::string why_rate(const TrainOptions& asked, const RunInputs& inputs);
-
 /// Throws AgreedError naming the ranks that were told something else than rank 0. Collective.
 void require_same_on_all_ranks(const std::string& said, const Communicator& world);
 

@@ -5,6 +5,7 @@
 #include "train/checkpoint/checkpoint.hpp"
 
 #include "fields/train_fields.hpp"
+#include "open/model_folder.hpp"
 #include "open/model_source.hpp"
 #include "support/expect_error.hpp"
 #include "support/files.hpp"

@@ -1,4 +1,4 @@
-#include "open/run_setup.hpp"
+#include "open/settled_options.hpp"
 
 #include <gtest/gtest.h>
 

@@ -104,8 +104,8 @@ void continue_ids(std::vector<std::int32_t> ids, const Continuation& how, Loaded
     if (model.speaks() && !settings.record_routing.empty())
       recording.emplace(settings.record_routing, decoder, std::ssize(ids) + settings.tokens - 1,
                         settings.sampling.seed);
-    if (host.begin) host.begin();
   });
+  tell_begin(host, model.mesh().world());
   const std::vector<std::int32_t> prompt = ids;
   generate(decoder, model.mesh(), prompt, generation, [&](std::int32_t token) {
     if (recording) recording->add(ids);

@@ -67,4 +67,10 @@ AskedModel open_asked(const Communicator& world, const AskOptions& options, cons
   return asked;
 }
 
+void tell_begin(const RunHost& host, const Communicator& world) {
+  agree(world, [&] {
+    if (host.begin) host.begin();
+  });
+}
+
 }  // namespace moeloom

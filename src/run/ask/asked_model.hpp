@@ -23,4 +23,7 @@ struct AskedModel {
 AskedModel open_asked(const Communicator& world, const AskOptions& options, const RunHost& host,
                       const Violations& found);
 
+/// Calls host.begin, which an answer follows. Collective over the world; throws AgreedError.
+void tell_begin(const RunHost& host, const Communicator& world);
+
 }  // namespace moeloom

@@ -90,7 +90,9 @@ struct Asking::Parts {
         throw ConfigError({"what is scored has " + std::to_string(example.ids.size()) +
                            " tokens, and the model " + std::to_string(positions()) + " positions"});
     });
-    const std::vector<double> losses = losses_of(example, loaded());
+    LoadedModel& asked_now = loaded();
+    tell_begin(host, world());
+    const std::vector<double> losses = losses_of(example, asked_now);
     if (!speaks()) return {};
     return score_example({example.ids, example.learned}, losses, &words()).score;
   }
@@ -159,7 +161,9 @@ void Asking::generate_all(const std::vector<std::string>& prompts, const AnswerS
     how = parts_->continuation(settings, true, violations);
     violations.throw_if_any();
   });
-  continue_all(prompts, ids, how, parts_->words(), parts_->loaded(), show);
+  LoadedModel& model = parts_->loaded();
+  tell_begin(parts_->host, world);
+  continue_all(prompts, ids, how, parts_->words(), model, show);
 }
 
 bool Asking::chats() {
@@ -183,14 +187,14 @@ Score Asking::score(const std::string& text) {
   const auto example = [&](const RecordReader& reader) {
     Conversation whole;
     whole.text = text;
-    return reader.read(whole, "the text").example;
+    return reader.read(whole, "score").example;
   };
   return parts_->score(example, {});
 }
 
 Score Asking::score(const std::vector<ChatMessage>& messages, const TemplateSwitches& switches) {
   const auto example = [&](const RecordReader& reader) {
-    RecordReader::Record record = reader.read(conversation_of(messages), "the conversation");
+    RecordReader::Record record = reader.read(conversation_of(messages), "score");
     if (record.unplaced_turns > 0)
       throw ConfigError({"the template does not repeat what the assistant says, which is to be scored"});
     return std::move(record.example);

@@ -192,9 +192,7 @@ void FileScoring::refuse(const std::string& source, const LoadedModel& model) co
 }
 
 void FileScoring::score(LoadedModel& model, const ShowScore& show) const {
-  agree(world_, [&] {
-    if (host_.begin) host_.begin();
-  });
+  tell_begin(host_, world_);
   tell_data(model.speaks());
   for (std::size_t i = 0; i < data_.examples.size(); ++i) {
     const DataSource& source = options_.sources[i];

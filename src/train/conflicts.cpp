@@ -1,6 +1,6 @@
 #include "train/conflicts.hpp"
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 namespace moeloom {
 namespace {

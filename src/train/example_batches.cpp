@@ -1,8 +1,8 @@
 #include "train/example_batches.hpp"
 
-#include "base/violations.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // A model that is asked in somebody's program, as by `moeloom generate`, `chat` and `eval`.
 #pragma once
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/model/sampling.hpp"
 #include "moeloom/run/host.hpp"

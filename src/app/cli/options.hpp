@@ -1,8 +1,8 @@
 // What a person may ask of each command: plain values with their defaults, from the command line and a file.
 #pragma once
 
-#include "base/violations.hpp"
 #include "model/hf/convert.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/run/asking.hpp"
 
 #include "fields/train_fields.hpp"

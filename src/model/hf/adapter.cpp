@@ -1,9 +1,9 @@
 #include "model/hf/adapter.hpp"
 
-#include "base/violations.hpp"
 #include "model/hf/family.hpp"
 #include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 // What an adapter_config.json may say: which of its keys change what an adapter computes.
 #pragma once
 
-#include "base/violations.hpp"
 #include "model/hf/adapter.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/io/document.hpp"
 
 #include <map>

@@ -1,8 +1,8 @@
 // What an adapter's folder says: its numbers, and which modules of the model its tensors are of.
-#include "base/violations.hpp"
 #include "model/hf/adapter.hpp"
 #include "model/hf/family.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 #include "moeloom/model/hf/config.hpp"
 
-#include "base/violations.hpp"
 #include "model/hf/family.hpp"
 #include "model/hf/parameter_specs.hpp"
 #include "model/parts/parameters.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 #include <cmath>

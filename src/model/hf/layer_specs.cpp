@@ -1,8 +1,8 @@
 // From config.json's words and the family's row to what the layers compute.
-#include "base/violations.hpp"
 #include "model/hf/family.hpp"
 #include "model/parts/layer_spec.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/model/hf/config.hpp"
 
 #include <cmath>

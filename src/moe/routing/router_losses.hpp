@@ -10,8 +10,8 @@
 // tokens count together, so the value does not depend on the mesh.
 #pragma once
 
-#include "base/violations.hpp"
 #include "moe/routing/router_statistics.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/moe/routing/routing_settings.hpp"
 
 namespace moeloom {

@@ -1,9 +1,9 @@
 #include "plan/decide/decide.hpp"
 
 #include "base/text.hpp"
-#include "base/violations.hpp"
 #include "model/hf/family.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 #include "train/conflicts.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "decide/decide_exact.hpp"
 
 #include "base/text.hpp"
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 namespace moeloom {
 namespace {

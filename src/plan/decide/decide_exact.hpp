@@ -1,7 +1,7 @@
 // Of a run's decision whether its sums have the same bits on every mesh, and what that costs.
 #pragma once
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 #include "plan/decide/decide.hpp"
 
 namespace moeloom {

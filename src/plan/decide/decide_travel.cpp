@@ -1,6 +1,6 @@
 #include "decide/decide_travel.hpp"
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <tuple>
 #include <utility>

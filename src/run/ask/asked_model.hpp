@@ -1,7 +1,7 @@
 // A model that is asked, before its weights are loaded.
 #pragma once
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/run/host.hpp"
 #include "train/checkpoint/verify.hpp"

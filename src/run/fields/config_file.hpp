@@ -4,7 +4,7 @@
 // a line break stands in double quotes, with \" \\ \n \r \t inside.
 #pragma once
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <map>
 #include <string>

@@ -4,7 +4,7 @@
 // Only when every word has been read are values judged, by their rows and by what rows say of each other.
 #pragma once
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <filesystem>
 #include <functional>

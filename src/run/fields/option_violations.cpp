@@ -1,4 +1,4 @@
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/run/options.hpp"
 
 #include "fields/option_groups.hpp"

@@ -1,7 +1,7 @@
 // Where a run's model comes from: a run to go on with, a Hugging Face folder, or a shape from flags.
 #pragma once
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include "open/run_setup.hpp"
 

@@ -1,9 +1,9 @@
 #include "open/opened_run.hpp"
 
-#include "base/violations.hpp"
 #include "comm/process_memory.hpp"
 #include "io/disk_memory.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/violations.hpp"
 #include "train/training_state.hpp"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 #include "open/run_setup.hpp"
 
-#include "base/violations.hpp"
 #include "io/data_text.hpp"
 #include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 #include <limits>

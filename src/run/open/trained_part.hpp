@@ -1,7 +1,7 @@
 // What of a run's model is trained: all of it, what `freeze` leaves, or an adapter.
 #pragma once
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include "open/run_setup.hpp"
 

@@ -1,5 +1,5 @@
-#include "base/violations.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 
 #include <limits>

@@ -1,7 +1,7 @@
 #include "train/routing/routing_replay.hpp"
 
-#include "base/violations.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 #include "train/routing/routing_recorder.hpp"
 
 #include <algorithm>

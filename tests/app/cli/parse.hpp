@@ -1,7 +1,7 @@
 // A command's words parsed, for tests.
 #pragma once
 
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <vector>
 

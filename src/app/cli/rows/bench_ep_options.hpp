@@ -1,8 +1,8 @@
 // What a person may ask of `moeloom bench ep`.
 #pragma once
 
-#include "base/violations.hpp"
 #include "measure/sweep/points.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include "cli/environment.hpp"
 #include "cli/options.hpp"

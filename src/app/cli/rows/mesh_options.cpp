@@ -1,4 +1,4 @@
-#include "base/violations.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 #include <span>

@@ -1,7 +1,7 @@
 // What this machine or another would do: kernels, calibrate and plan.
 #include "base/text.hpp"
-#include "base/violations.hpp"
 #include "measure/recorded_workload.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include "cli/command_line.hpp"
 #include "cli/options.hpp"

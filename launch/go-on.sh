@@ -54,6 +54,8 @@ trap 'rm -rf "$scratch"' EXIT
 newest_checkpoint() {
   { compgen -G "$run/checkpoint-*/trainer_state.json" || true; } | sed 's|.*/checkpoint-\([0-9]*\)/.*|\1|' | sort -n | tail -n 1
 }
+# Whether the run's page is its last: those of validations say that it goes on.
+has_ended() { [[ -f $run/report.html ]] && ! head -c 200 "$run/report.html" | grep -q 'data-run="goes on"'; }
 # The number of steps that the run's metrics tell of.
 steps_done() {
   local last
@@ -269,7 +271,7 @@ while true; do
   fi
   after=$(newest_checkpoint)
   done=$(steps_done)
-  if [[ -n $after && $after == "$(sed -n 's/^steps = //p' "$run/train.conf")" && -f $run/report.html ]]; then
+  if [[ -n $after && $after == "$(sed -n 's/^steps = //p' "$run/train.conf")" ]] && has_ended; then
     if [[ $code == 74 ]]; then
       echo "go-on: the run is finished, but some of what it writes is missing, exit code 74" >&2
       exit 74

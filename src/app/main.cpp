@@ -42,6 +42,7 @@ constexpr std::array kCommands = {Command{"train", nullptr, train_help, true},
                                   Command{"inspect", inspect_command, inspect_help, false},
                                   Command{"convert", convert_command, convert_help, false},
                                   Command{"tokenize", tokenize_command, tokenize_help, false},
+                                  Command{"report", report_command, report_help, false},
                                   Command{"kernels", kernels_command, kernels_help, false},
                                   Command{"bench", bench_command, bench_ep_help, true},
                                   Command{"calibrate", calibrate_command, calibrate_help, true},
@@ -146,9 +147,10 @@ int main(int argc, char** argv) {
   const auto command = std::ranges::find(kCommands, name, &Command::name);
   if (command == kCommands.end()) {
     if (launcher_rank() == 0)
-      say_errors("unknown command \"" + name +
-                 "\"; known: train, generate, chat, eval, inspect, convert, tokenize, kernels, bench, "
-                 "calibrate, plan, mesh");
+      say_errors(
+          "unknown command \"" + name +
+          "\"; known: train, generate, chat, eval, inspect, convert, tokenize, report, kernels, bench, "
+          "calibrate, plan, mesh");
     return fail(launcher_rank() == 0);
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdio>
 
 namespace moeloom {
 namespace {
@@ -67,12 +65,6 @@ std::string readable_bytes(double bytes) {
 std::string readable_seconds(double seconds) {
   if (seconds < 1) return milliseconds_text(seconds);
   return readable(seconds) + " s";
-}
-
-std::string coordinate(double value) {
-  std::array<char, 400> text;
-  std::snprintf(text.data(), text.size(), "%.2f", std::isfinite(value) ? value : 0);
-  return text.data();
 }
 
 }  // namespace moeloom

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/text.hpp"
-#include "moeloom/base/index.hpp"
 
 #include <string>
 #include <string_view>
@@ -16,8 +15,5 @@ std::string html_escaped(std::string_view text);
 std::string readable_bytes(double bytes);
 /// "340 ms", "2.1 s".
 std::string readable_seconds(double seconds);
-
-/// Two decimals, for coordinates.
-std::string coordinate(double value);
 
 }  // namespace moeloom

@@ -29,7 +29,7 @@ const std::map<std::string, Rooms> kBelow = {
     {"model", {"base", "tensor", "job", "kernels", "comm", "io", "moe"}},
     {"train", {"base", "tensor", "job", "kernels", "comm", "io", "moe", "model"}},
     {"plan", {"base", "tensor", "job", "kernels", "comm", "io", "moe", "model", "train"}},
-    {"report", {"base"}},
+    {"report", {"base", "tensor", "io"}},
     {"measure",
      {"base", "tensor", "job", "kernels", "comm", "io", "moe", "model", "train", "plan", "report"}},
     {"run",

@@ -81,6 +81,7 @@ constexpr Command kCommands[] = {
     {"inspect", read_words<parse_inspect_options>},
     {"convert", read_words<parse_convert_options>},
     {"tokenize", read_words<parse_tokenize_options>},
+    {"report", read_words<parse_report_options>},
     {"kernels", read_words<parse_kernels_options>},
     {"bench", read_words<parse_bench_ep_options>},
     {"calibrate", read_words<parse_calibrate_options>},

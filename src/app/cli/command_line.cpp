@@ -52,8 +52,11 @@ Layer command_line(const OptionTable& table, int argc, const char* const* argv, 
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (!word.starts_with("--")) {
+      const Option* last = place == table.positional().begin() ? nullptr : table.find(*std::prev(place));
       if (place != table.positional().end() && layer.emplace(*place, Given{word, *place}).second)
         ++place;
+      else if (place == table.positional().end() && last != nullptr && last->joins != 0)
+        layer[last->name].value += last->joins + word;
       else
         unreadable.add("unexpected \"" + word + "\"; --help lists what is known");
       continue;

@@ -22,6 +22,7 @@ Commands
   inspect   what a model or a checkpoint holds, and what each rank would hold of it
   convert   a model's folder into another: experts from a dense MLP, listed or stacked experts, format, shards
   tokenize  text, jsonl and folders of them into a file of token ids, or lines into ids and back
+  report    runs on one page: their lines over each other, their numbers and options side by side
   kernels   the kernels, what each replaces, and the decision for a model and mesh
   bench     bench ep: a layer and a training step at every ep, checked, timed, with a report
   calibrate measures this machine for plan: products, memory, and under mpirun the ways between ranks

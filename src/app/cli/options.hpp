@@ -70,6 +70,11 @@ struct TokenizeOptions {
   Index threads = 0;
 };
 
+struct ReportOptions {
+  std::vector<std::filesystem::path> runs;
+  std::filesystem::path out = "runs.html";
+};
+
 struct KernelsOptions {
   ModelOptions model;
   Index ranks = 0;  // 0: as many as the command runs on
@@ -130,6 +135,7 @@ EvalOptions parse_eval_options(int argc, const char* const* argv, Violations& vi
 InspectOptions parse_inspect_options(int argc, const char* const* argv);
 ConvertOptions parse_convert_options(int argc, const char* const* argv);
 TokenizeOptions parse_tokenize_options(int argc, const char* const* argv);
+ReportOptions parse_report_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);
 CalibrateOptions parse_calibrate_options(int argc, const char* const* argv);
 PlanOptions parse_plan_options(int argc, const char* const* argv);
@@ -144,6 +150,7 @@ std::string eval_help();
 std::string inspect_help();
 std::string convert_help();
 std::string tokenize_help();
+std::string report_help();
 std::string kernels_help();
 std::string calibrate_help();
 std::string plan_help();

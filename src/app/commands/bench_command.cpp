@@ -204,7 +204,7 @@ class Sweep {
 
   void write_results() const {
     replace_file(options_.out / "points.csv", csv_of(file_->rows()));
-    replace_file(options_.out / "report.html", sweep_page(file_->rows(), blank_.settings));
+    replace_file(options_.out / "report.html", page_html(sweep_report(file_->rows(), blank_.settings)));
   }
 
   const BenchEpOptions& options_;

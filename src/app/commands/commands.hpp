@@ -21,6 +21,7 @@ int calibrate_command(int argc, char** argv);
 int inspect_command(int argc, char** argv);
 int convert_command(int argc, char** argv);
 int tokenize_command(int argc, char** argv);
+int report_command(int argc, char** argv);
 int kernels_command(int argc, char** argv);
 int plan_command(int argc, char** argv);
 int mesh_command(int argc, char** argv);

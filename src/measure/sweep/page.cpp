@@ -1,12 +1,13 @@
 #include "measure/sweep/page.hpp"
 
+#include "base/text.hpp"
 #include "report/html.hpp"
-#include "report/report_page.hpp"
+#include "report/page.hpp"
 
 #include <algorithm>
 #include <set>
 
-#include "sweep/charts.hpp"
+#include "sweep/answers.hpp"
 
 namespace moeloom {
 namespace {
@@ -30,117 +31,50 @@ std::vector<EpView> main_views(const std::vector<EpView>& views) {
   return main;
 }
 
-std::vector<EpView> views_where(const std::vector<EpView>& views, const auto& holds) {
-  std::vector<EpView> found;
-  std::ranges::copy_if(views, std::back_inserter(found), holds);
-  return found;
-}
-
-std::string answer(const std::string& question, const std::string& text) {
-  return "<p class=\"answer\"><b>" + html_escaped(question) + "</b> " + html_escaped(text) + "</p>";
-}
-
-std::string square_table(const GmmSquare& s) {
-  const auto row = [](const std::string& name, const EpRow& one, const EpRow& many) {
-    const auto cell = [](const EpRow& r) {
-      return "<td class=\"number\">" + readable(r.step_ms.median, 4) + " ms<span class=\"range\">" +
-             readable(r.step_ms.p10, 4) + " to " + readable(r.step_ms.p90, 4) + "</span></td>";
-    };
-    return "<tr><td>" + name + "</td>" + cell(one) + cell(many) + "</tr>";
+Table square_table(const GmmSquare& s) {
+  const auto cell = [](const EpRow& r) {
+    return readable(r.step_ms.median, 4) + " ms, " + readable(r.step_ms.p10, 4) + " to " +
+           readable(r.step_ms.p90, 4);
   };
-  return "<div class=\"scroll\"><table class=\"points\"><thead><tr><th></th><th class=\"number\">ep = 1</th>"
-         "<th class=\"number\">ep = " +
-         std::to_string(s.loop_ep.ep) + "</th></tr></thead>" + row("loop over experts", s.loop, s.loop_ep) +
-         row("grouped matmul", s.grouped, s.grouped_ep) + "</table></div>";
+  return {.heading = {"", "ep = 1", "ep = " + std::to_string(s.loop_ep.ep)},
+          .rows = {{"loop over experts", cell(s.loop), cell(s.loop_ep)},
+                   {"grouped matmul", cell(s.grouped), cell(s.grouped_ep)}},
+          .css_class = "numbers"};
 }
 
-std::string answers(const EpView& view) {
-  std::string html = answer("Which ep?", fastest_answer(view));
-  if (const auto square = gmm_square(view))
-    html += answer("Is grouped matmul worth it without expert parallelism?", gmm_answer(*square)) +
-            square_table(*square);
-  return report_section(view.title(), "medians of the slowest rank, p10 to p90", html);
-}
-
-std::string drawings(const EpView& view, const std::vector<EpView>& all) {
-  const std::string title = ": " + view.title();
-  const auto in_all_worlds = views_where(
-      all, [&](const EpView& v) { return same_comparison(v, view) && v.workload == view.workload; });
-  const auto all_workloads =
-      views_where(all, [&](const EpView& v) { return same_comparison(v, view) && v.ranks == view.ranks; });
-  return report_section("Tokens per second" + title, "all ranks, by ep", tokens_chart(view)) +
-         report_section("Time" + title, "the slowest rank's median, by ep", time_chart(view)) +
-         report_section("Time by phase" + title, "mean of samples and ranks", phase_chart(view)) +
-         report_section("Memory of a rank" + title,
-                        "what the point added, after its warm-up; the largest rank, of shared pages its own",
-                        memory_chart(view)) +
-         report_section("Bytes of a step" + title,
-                        "all ranks; rows through a node's shared memory are no messages", bytes_chart(view)) +
-         report_section("Imbalance" + title, "rows over the mean, of experts and of ranks; mean of samples",
-                        load_chart(view)) +
-         report_section("More ranks: " + view.mode + ", " + view.scaling + " scaling",
-                        "tokens per second by ranks; the fastest row of each ep",
-                        scaling_chart(in_all_worlds)) +
-         report_section(
-             "Routings" + title,
-             "the fastest row of each ep; rows of the fullest expert and rank over the mean, and the "
-             "Gini coefficient of rows: 0 even, towards 1 all on one",
-             workload_table(all_workloads), "wide");
-}
-
-std::string points_table(const EpRows& rows) {
-  std::string html = "<div class=\"scroll\"><table class=\"points\"><thead><tr>";
-  for (const char* name : {"mode",          "scaling",
-                           "routing",       "ranks",
-                           "dp x ep",       "gmm",
-                           "dispatcher",    "dtype",
-                           "tokens",        "ms",
-                           "p10 to p90",    "tokens/s",
-                           "memory",        "messages",
-                           "rows",          "fullest expert",
-                           "fullest rank",  "Gini of experts",
-                           "Gini of ranks", "error",
-                           "allowed",       "samples"})
-    html += "<th>" + std::string(name) + "</th>";
-  html += "</tr></thead>";
-  for (const EpRow& row : rows) {
-    html += "<tr>";
-    for (const std::string& text : {row.mode,
-                                    row.scaling,
-                                    row.workload,
-                                    std::to_string(row.ranks),
-                                    std::to_string(row.dp) + " x " + std::to_string(row.ep),
-                                    row.gmm + (row.gmm_applied ? ": grouped" : ": loop"),
-                                    row.dispatcher + ": " + row.dispatcher_used,
-                                    row.dtype_used,
-                                    readable(static_cast<double>(row.tokens), 7),
-                                    readable(row.step_ms.median, 4),
-                                    readable(row.step_ms.p10, 4) + " to " + readable(row.step_ms.p90, 4),
-                                    readable(row.tokens_per_s, 4),
-                                    readable_bytes(static_cast<double>(row.memory_bytes)),
-                                    readable_bytes(static_cast<double>(row.message_bytes)),
-                                    readable_bytes(static_cast<double>(row.row_bytes)),
-                                    readable(row.expert_load),
-                                    readable(row.rank_load),
-                                    readable(row.expert_gini),
-                                    readable(row.rank_gini),
-                                    readable(row.error),
-                                    readable(row.tolerance),
-                                    std::to_string(row.samples)})
-      html += "<td>" + html_escaped(text) + "</td>";
-    html += "</tr>";
+Section answers(const EpView& view) {
+  Section section{.title = view.title(), .note = "medians of the slowest rank, p10 to p90"};
+  section.passages.push_back({"Which ep?", fastest_answer(view)});
+  if (const auto square = gmm_square(view)) {
+    section.passages.push_back(
+        {"Is grouped matmul worth it without expert parallelism?", gmm_answer(*square)});
+    section.table = square_table(*square);
   }
-  return html + "</table></div>";
+  return section;
 }
 
-/// Empty without any.
-std::string skipped_table(const EpRows& rows) {
-  if (rows.empty()) return "";
-  std::string html =
-      "<div class=\"scroll\"><table class=\"points\"><thead><tr><th>point</th><th>reason</th></tr></thead>";
-  for (const EpRow& row : rows)
-    html += "<tr><td>" + html_escaped(row.point) + "</td><td>" + html_escaped(row.skipped) + "</td></tr>";
-  return html + "</table></div>";
+/// For src/report/sweep_page.js: every row, and of which views all is drawn.
+Document drawn_of(const EpRows& rows, const std::vector<EpView>& main) {
+  std::vector<Document> views, points;
+  for (const EpView& view : main) {
+    views.push_back(document_of(view.rows.front()));
+    views.back().set("title", view.title());
+  }
+  for (const EpRow& row : rows) points.push_back(document_of(row));
+  for (std::vector<Document>* all : {&views, &points})
+    for (Document& of_row : *all)
+      for (const char* long_text : {"point", "settings", "model", "cpu", "gmm_reason", "dispatcher_reason"})
+        of_row.erase(long_text);
+  Document drawn;
+  drawn.set("views", views);
+  drawn.set("rows", points);
+  return drawn;
+}
+
+Table skipped_table(const EpRows& rows) {
+  Table table{.heading = {"point", "reason"}, .css_class = "points"};
+  for (const EpRow& row : rows) table.rows.push_back({row.point, row.skipped});
+  return table;
 }
 
 /// The different values of a field, in order.
@@ -155,9 +89,9 @@ std::string distinct(const EpRows& rows, Value value) {
   return joined;
 }
 
-std::string environment(const EpRows& rows, std::size_t others) {
+Table environment(const EpRows& rows, std::size_t others) {
   const auto of = [&](auto value) { return distinct(rows, value); };
-  std::vector<std::pair<std::string, std::string>> facts = {
+  std::vector<std::vector<std::string>> facts = {
       {"model", of([](const EpRow& r) { return r.model; })},
       {"CPU", of([](const EpRow& r) { return r.cpu + ", " + std::to_string(r.processors) + " processors"; })},
       {"nodes", of([](const EpRow& r) { return std::to_string(r.nodes); })},
@@ -171,46 +105,53 @@ std::string environment(const EpRows& rows, std::size_t others) {
       {"measured", std::ranges::min(rows, {}, &EpRow::measured_at).measured_at + " to " +
                        std::ranges::max(rows, {}, &EpRow::measured_at).measured_at}};
   if (others > 0)
-    facts.emplace_back("not shown", std::to_string(others) +
-                                        " points of other settings, which points.jsonl and points.csv hold");
-  return facts_table(facts);
+    facts.push_back({"not shown", std::to_string(others) +
+                                      " points of other settings, which points.jsonl and points.csv hold"});
+  return {.rows = facts, .css_class = "facts"};
 }
 
-std::string cards(const EpRows& rows, const std::vector<EpView>& main) {
+std::vector<Card> cards(const EpRows& rows, const std::vector<EpView>& main) {
   const EpView& view = main.back();  // the training step if it was measured: modes are in this order
   const EpRow& best = fastest_row(view);
   std::set<Index> worlds;
   for (const EpRow& row : rows) worlds.insert(row.ranks);
   std::string ranks;
   for (const Index world : worlds) ranks += (ranks.empty() ? "" : ", ") + std::to_string(world);
-  return "<div class=\"numbers\">" +
-         number_card("ep = " + std::to_string(best.ep), "the fastest: " + view.title(), true) +
-         number_card(readable(best.tokens_per_s, 4), "tokens/s with it") +
-         number_card(milliseconds_text(1e-3 * best.step_ms.median, 4), "a " + view.mode + " with it") +
-         number_card(std::to_string(rows.size()), "points, each checked against ep = 1") +
-         number_card(ranks, ranks == "1" ? "rank" : "ranks") + "</div>\n";
+  return {{"ep = " + std::to_string(best.ep), "the fastest: " + view.title()},
+          {readable(best.tokens_per_s, 4), "tokens/s with it"},
+          {milliseconds_text(1e-3 * best.step_ms.median, 4), "a " + view.mode + " with it"},
+          {std::to_string(rows.size()), "points, each checked against ep = 1"},
+          {ranks, ranks == "1" ? "rank" : "ranks"}};
 }
 
 }  // namespace
 
-std::string sweep_page(const std::vector<EpRow>& all, const std::string& settings) {
-  const std::string title = "moeloom bench ep";
+Report sweep_report(const std::vector<EpRow>& all, const std::string& settings) {
+  Report report{.title = "moeloom bench ep"};
   EpRows rows, skipped;
   for (const EpRow& row : all)
     if (row.settings == settings) (row.skipped.empty() ? rows : skipped).push_back(row);
-  const std::string left_out =
-      report_section("Skipped", "points that cannot run here", skipped_table(skipped), "wide");
-  if (rows.empty())
-    return report_page(title, "", report_section("No points", "", "<p>None is measured yet.</p>") + left_out);
-  const std::vector<EpView> views = views_of(rows);
-  const std::vector<EpView> main = main_views(views);
-  std::string sections;
-  for (const EpView& view : main) sections += answers(view);
-  for (const EpView& view : main) sections += drawings(view, views);
-  sections += report_section("All points", "", points_table(rows), "wide") + left_out;
-  sections +=
-      report_section("Where", "", environment(rows, all.size() - rows.size() - skipped.size()), "wide");
-  return report_page(title, cards(rows, main), sections);
+  const Section left_out{.title = "Skipped",
+                         .note = "points that cannot run here",
+                         .wide = true,
+                         .table = skipped_table(skipped)};
+  if (rows.empty()) {
+    report.sections = {{.title = "No points", .passages = {{"", "None is measured yet."}}}, left_out};
+    return report;
+  }
+  const std::vector<EpView> main = main_views(views_of(rows));
+  report.cards = cards(rows, main);
+  report.drawn = drawn_of(rows, main);
+  for (const EpView& view : main) report.sections.push_back(answers(view));
+  for (Section& section :
+       std::vector<Section>{{.drawing = "bars"},
+                            {.title = "All points", .wide = true, .table = table_of(rows)},
+                            left_out,
+                            {.title = "Where",
+                            .wide = true,
+                            .table = environment(rows, all.size() - rows.size() - skipped.size())}})
+    report.sections.push_back(std::move(section));
+  return report;
 }
 
 }  // namespace moeloom

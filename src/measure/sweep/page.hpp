@@ -2,11 +2,12 @@
 #pragma once
 
 #include "measure/sweep/row.hpp"
+#include "report/page.hpp"
 
 namespace moeloom {
 
 /// The rows that were measured with `settings`, of every number of ranks; the page says how many others the
 /// folder holds.
-std::string sweep_page(const std::vector<EpRow>& rows, const std::string& settings);
+Report sweep_report(const std::vector<EpRow>& rows, const std::string& settings);
 
 }  // namespace moeloom

@@ -3,6 +3,9 @@
 #include "base/text.hpp"
 #include "plan/decide/compute_dtype.hpp"
 #include "plan/decide/decide.hpp"
+#include "report/html.hpp"
+
+#include <algorithm>
 
 namespace moeloom {
 namespace {
@@ -67,6 +70,26 @@ void read(const Document& from, const std::string& name, double& field) {
 }
 void read(const Document& from, const std::string& name, bool& field) {
   field = from.boolean(name);
+}
+
+std::string cell_text(const std::string& text) {
+  return text;
+}
+std::string cell_text(bool value) {
+  return value ? "yes" : "no";
+}
+std::string cell_text(Index value) {
+  return readable(static_cast<double>(value), 7);
+}
+std::string cell_text(double value) {
+  return readable(value, 4);
+}
+std::string bytes_cell(Index bytes) {
+  return readable_bytes(static_cast<double>(bytes));
+}
+template <typename Other>
+std::string bytes_cell(const Other&) {
+  return "";
 }
 
 std::string csv_cell(const std::string& text) {
@@ -156,6 +179,29 @@ std::string csv_of(const std::vector<EpRow>& rows) {
   for (const EpRow& row : rows)
     text += csv_line(row, [](const std::string&, const auto& field) { return csv_cell(field); });
   return text;
+}
+
+Table table_of(const std::vector<EpRow>& rows) {
+  Table table{.css_class = "points"};
+  const auto columns = [](const EpRow& row, const auto& cell) {
+    std::vector<std::string> cells;
+    bool of_the_point = true;  // fields from the model on are those of the machine
+    each_field(row, [&](const std::string& name, const auto& field) {
+      of_the_point &= name != "skipped";
+      if (of_the_point && name != "point" && name != "settings" && !name.ends_with("_reason"))
+        cells.push_back(cell(name, field));
+    });
+    return cells;
+  };
+  table.heading = columns(EpRow(), [](std::string name, const auto&) {
+    std::ranges::replace(name, '_', ' ');
+    return name;
+  });
+  for (const EpRow& row : rows)
+    table.rows.push_back(columns(row, [](const std::string& name, const auto& field) {
+      return name.ends_with("_bytes") ? bytes_cell(field) : cell_text(field);
+    }));
+  return table;
 }
 
 }  // namespace moeloom

@@ -5,6 +5,7 @@
 #include "measure/sweep/points.hpp"
 #include "moeloom/base/statistics.hpp"
 #include "moeloom/io/document.hpp"
+#include "report/page.hpp"
 
 namespace moeloom {
 
@@ -59,5 +60,7 @@ Document document_of(const EpRow& row);
 EpRow row_from(const Document& document);
 /// A heading, then a line a row.
 std::string csv_of(const std::vector<EpRow>& rows);
+/// The same to be read, without what a page says of all rows: the machine, and why kernels were chosen.
+Table table_of(const std::vector<EpRow>& rows);
 
 }  // namespace moeloom

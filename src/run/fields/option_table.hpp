@@ -125,7 +125,8 @@ class OptionTable {
       return std::string();
     });
   }
-  /// The next word without dashes sets this option.
+  /// The next word without dashes sets this option, and so do those behind it where it can be given again and
+  /// is the last.
   void positional(const std::string& name) { positional_.push_back(name); }
   /// An option that earlier builds had. `now`: the value that stands for what happens without it, which a
   /// file may say; `what` happens.

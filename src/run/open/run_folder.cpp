@@ -2,7 +2,10 @@
 
 #include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
+#include "report/page.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+
+#include <fstream>
 
 #include "fields/train_fields.hpp"
 
@@ -46,7 +49,11 @@ bool goes_on_in_its_folder(const RunOptions& run) {
 }
 
 bool lacks_its_end(const RunOptions& run) {
-  return goes_on_in_its_folder(run) && !fs::exists(run.folder / kReportFile);
+  if (!goes_on_in_its_folder(run)) return false;
+  std::ifstream page(run.folder / kReportFile);
+  std::string beginning;
+  for (std::string line; beginning.size() < kPageBeginning && std::getline(page, line);) beginning += line;
+  return beginning.empty() || shows_running(beginning);
 }
 
 void check_run_folder(const RunOptions& run) {

@@ -8,7 +8,8 @@ namespace moeloom {
 /// Whether --resume names the run in --run, or one of its checkpoints: then the folder's files go on.
 bool goes_on_in_its_folder(const RunOptions& run);
 
-/// Written last; a run without it has not ended, even after its last step.
+/// Written at validations, and last. A run without it has not ended, even after its last step, nor one whose
+/// page says that it goes on.
 inline constexpr const char* kReportFile = "report.html";
 /// Whether a resumed run that is at its last step already has only to be ended: it goes on in its folder,
 /// which has no report.

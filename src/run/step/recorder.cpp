@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "step/run_result.hpp"
 #include "summary/run_report.hpp"
 
 namespace moeloom {
@@ -43,6 +44,25 @@ void Recorder::record(const StepReport& report, StepMetrics metrics) {
   if (metrics_)
     if (const auto event = metrics_->append(metrics)) run_.log.warn(*event);
   tell(metrics);
+}
+
+void Recorder::tell_of_page(const std::string& why_not) const {
+  if (!why_not.empty()) run_.log.warn(Event().with("page", "not written").with("reason", why_not));
+}
+
+void Recorder::show() {
+  if (!run_.is_rank_0()) return;
+  ReportInfo info = page_info(run_, last_rows_);
+  info.goes_on_to = run_.options.run.steps;
+  tell_of_page(page_.write(run_.options.run.folder, info));
+}
+
+void Recorder::show_stopped() {
+  if (!run_.is_rank_0()) return;
+  ReportInfo info = page_info(run_, last_rows_);
+  info.goes_on_to = run_.options.run.steps;
+  info.stopped = true;
+  tell_of_page(page_.write_last(run_.options.run.folder, info));
 }
 
 void Recorder::tell_of_slices(const StepReport& report) {

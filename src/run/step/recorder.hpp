@@ -6,6 +6,7 @@
 
 #include "open/opened_run.hpp"
 #include "record/metrics_writer.hpp"
+#include "summary/live_page.hpp"
 
 namespace moeloom {
 
@@ -20,6 +21,10 @@ class Recorder {
   void open();
   /// metrics: of this step, of all ranks.
   void record(const StepReport& report, StepMetrics metrics);
+  /// The run's page as far as the run has come, where the last one is old enough; and of a run that stops
+  /// here. Rank 0 writes.
+  void show();
+  void show_stopped();
 
   /// By the steps so far; rank 0's counts.
   Index tokens_seen() const { return tokens_seen_; }
@@ -34,10 +39,12 @@ class Recorder {
   void go_on_watching(const std::vector<StepMetrics>& earlier);
   void tell_of_slices(const StepReport& report);
   void tell(const StepMetrics& metrics) const;
+  void tell_of_page(const std::string& why_not) const;
 
   const OpenedRun& run_;
   CollapseWatch collapse_watch_;
   std::optional<MetricsWriter> metrics_;  // rank 0
+  LivePage page_;                         // rank 0
   std::vector<std::vector<Index>> last_rows_;
   double start_seconds_ = 0;  // from the process's start; until a line says so
   double seconds_ = 0;

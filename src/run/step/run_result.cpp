@@ -42,7 +42,7 @@ void tell_peak(const OpenedRun& run, const TrainingState& model, const NodeMemor
                           run.decision));
 }
 
-void write_page(const OpenedRun& run, const RunResult& result) {
+ReportInfo page_info(const OpenedRun& run, const std::vector<std::vector<Index>>& last_rows) {
   ReportInfo info;
   info.title = "moeloom: " + run.options.run.folder.filename().string();
   info.facts = run_facts(run.options, run.inputs, run.mesh);
@@ -51,14 +51,19 @@ void write_page(const OpenedRun& run, const RunResult& result) {
   info.gmm_request = run.decision.gmm_request;
   info.gmm = run.decision.gmm;
   info.num_experts = run.inputs.config.num_experts;
-  info.last_rows = result.last_rows;
-  info.validation_loss = result.validation;
+  info.last_rows = last_rows;
   info.loss_unit = "nats per " + run.inputs.unit();
   info.prompt = run.options.run.prompt;
-  info.sample = printable(result.text);
   info.configuration = resolved_config(run.options);
   info.words = run.host.words;
   info.restarts = read_restarts(run.file("restarts.jsonl"));
+  return info;
+}
+
+void write_page(const OpenedRun& run, const RunResult& result) {
+  ReportInfo info = page_info(run, result.last_rows);
+  info.validation_loss = result.validation;
+  info.sample = printable(result.text);
   info.time = spent(run, read_metrics(run.file("metrics.jsonl")), result.held_untold);
   write_report(run.file(kReportFile), run.file("metrics.jsonl"), info);
 }

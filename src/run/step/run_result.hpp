@@ -5,8 +5,12 @@
 
 #include "open/opened_run.hpp"
 #include "step/outputs.hpp"
+#include "summary/report.hpp"
 
 namespace moeloom {
+
+/// What the run's page shows but for its result. Rank 0.
+ReportInfo page_info(const OpenedRun& run, const std::vector<std::vector<Index>>& last_rows);
 
 struct RunResult {
   std::optional<double> validation;                // none: nothing is held out

@@ -170,6 +170,7 @@ bool TrainRun::one_step() {
   if (signal_ == 0 && asked.eval_every > 0 && next_step_ % asked.eval_every == 0 && another())
     all.metrics.val_loss = validate();
   recorder_.record(report, all.metrics);
+  if (all.metrics.val_loss) recorder_.show();
   if (trace_ && trace_->ends_with(report.step)) write_trace();
   stop_if_none_is_finite(report);
   saver_.after_step(done(), all, !report.skipped);
@@ -206,6 +207,7 @@ void TrainRun::stop() {
   saver_.finish();
   if (trace_ && trace_->pending()) write_trace();
   if (!saver_.has(next_step_)) saver_.save(done());
+  recorder_.show_stopped();
   run_.warn_once(Event()
                      .with("stopped", signal_ == 0 ? "by its caller" : signal_name(signal_))
                      .with("step", next_step_)

@@ -2,7 +2,6 @@
 
 #include "base/text.hpp"
 #include "report/html.hpp"
-#include "report/report_page.hpp"
 
 #include <algorithm>
 #include <array>
@@ -39,17 +38,16 @@ struct RowOfMeans {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += figures[i];
     ++steps;
   }
-  std::string html(const std::string& name, const std::string& css_class = "") const {
-    if (steps == 0) return "";
-    std::string row = "<tr" + css_class + "><td>" + name + "</td>";
-    for (const double sum : sums) row += "<td>" + readable(sum / steps) + "</td>";
-    return row + "</tr>";
+  void add_to(Table& table, const std::string& name) const {
+    if (steps == 0) return;
+    table.rows.push_back({name});
+    for (const double sum : sums) table.rows.back().push_back(readable(sum / steps));
   }
 };
 
 }  // namespace
 
-std::string rebalance_section(const std::vector<StepMetrics>& steps) {
+Section rebalance_section(const std::vector<StepMetrics>& steps) {
   Decisions decisions;
   std::vector<RowOfMeans> layers;
   RowOfMeans all;
@@ -64,13 +62,15 @@ std::string rebalance_section(const std::vector<StepMetrics>& steps) {
       layers[i].add({l.rank_load_before, l.rank_load_after, l.uneven_ms, l.saved_ms, l.replicas});
     }
   }
-  if (decisions.steps == 0) return "";
-  std::string table =
-      "<div class=\"scroll\"><table class=\"phases\"><thead><tr><th>layer</th><th>fullest rank over mean</th>"
-      "<th>with replicas</th><th>ms over even rows</th><th>ms saved</th><th>replicas</th></tr></thead>";
-  for (std::size_t i = 0; i < layers.size(); ++i) table += layers[i].html(std::to_string(i));
-  table += all.html("in all", " class=\"sum\"");
-  return report_section("Uneven rows", decisions.text(), table + "</table></div>", "wide");
+  if (decisions.steps == 0) return {};
+  Section section{.title = "Uneven rows", .note = decisions.text(), .wide = true};
+  section.table = {.heading = {"layer", "fullest rank over mean", "with replicas", "ms over even rows",
+                               "ms saved", "replicas"},
+                   .css_class = "numbers",
+                   .last_is_sum = true};
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].add_to(section.table, std::to_string(i));
+  all.add_to(section.table, "in all");
+  return section;
 }
 
 }  // namespace moeloom

@@ -1,7 +1,8 @@
 // What the run's page shows of uneven rows and replicas of experts, layer by layer.
 #pragma once
 
-#include <string>
+#include "report/page.hpp"
+
 #include <vector>
 
 #include "record/metrics.hpp"
@@ -9,6 +10,6 @@
 namespace moeloom {
 
 /// Means of the steps with --rebalance; empty where there are none.
-std::string rebalance_section(const std::vector<StepMetrics>& steps);
+Section rebalance_section(const std::vector<StepMetrics>& steps);
 
 }  // namespace moeloom

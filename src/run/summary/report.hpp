@@ -1,7 +1,8 @@
-// RUN/report.html: a run on one page that needs nothing but itself: no network, no script.
+// RUN/report.html: a run on one page that needs nothing but itself.
 #pragma once
 
 #include "moeloom/kernels/registry.hpp"
+#include "report/page.hpp"
 
 #include <filesystem>
 #include <functional>
@@ -15,7 +16,7 @@
 
 namespace moeloom {
 
-/// What the page shows besides the metrics. All text is escaped by the report.
+/// What the page shows besides the metrics.
 struct ReportInfo {
   std::string title = "moeloom run";
   /// "model", "parameters", "mesh", "data", ...: shown in this order.
@@ -25,8 +26,10 @@ struct ReportInfo {
   std::optional<GmmDecision> gmm;             // none: not shown
   Index num_experts = 0;                      // of a sparse layer; 0: not known
   std::vector<std::vector<Index>> last_rows;  // [layer][E] of the last step; empty: not shown
-  std::optional<double> validation_loss;
-  std::string loss_unit = "nats per token";  // or "nats per byte"
+  std::optional<double> validation_loss;      // none: the last that the metrics have
+  Index goes_on_to = 0;                       // steps of a run that has not ended; 0: it has
+  bool stopped = false;                       // before it ended
+  std::string loss_unit = "nats per token";   // or "nats per byte"
   std::vector<Restart> restarts;
   std::optional<TimeUse> time;  // none: not shown
   std::string prompt;
@@ -39,7 +42,7 @@ struct ReportInfo {
 /// depends on its few sequences. Skipped steps are left out; NaN if nothing else is left.
 double last_loss(const std::vector<StepMetrics>& steps);
 
-std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo& info);
+Report report_of(const std::vector<StepMetrics>& steps, const ReportInfo& info);
 
 /// Written beside and renamed over. Throws IoError.
 void write_report(const std::filesystem::path& path, const std::filesystem::path& metrics,

@@ -7,8 +7,6 @@
 #include <array>
 #include <cstdio>
 
-#include "record/duration_text.hpp"
-
 namespace moeloom {
 namespace {
 
@@ -23,11 +21,6 @@ std::string again_text(const Restart& restart) {
   return number(steps) + (steps == 1 ? " step" : " steps") + ", " + readable_seconds(restart.lost_seconds);
 }
 
-std::string row(const std::string& name, double seconds, double wall, const char* css_class = "") {
-  return "<tr" + std::string(css_class) + "><td>" + name + "</td><td>" + readable_seconds(seconds) +
-         "</td><td>" + percent_text(wall > 0 ? seconds / wall : 0) + "</td></tr>";
-}
-
 }  // namespace
 
 std::string percent_text(double share) {
@@ -36,48 +29,34 @@ std::string percent_text(double share) {
   return text.data();
 }
 
-std::vector<Mark> restart_marks(const std::vector<Restart>& restarts) {
-  std::vector<Mark> marks;
-  for (std::size_t i = 0; i < restarts.size(); ++i)
-    marks.push_back({static_cast<double>(restarts[i].steps), std::to_string(i + 1),
-                     "restart " + std::to_string(i + 1) + ", from step " + number(restarts[i].from) + "\n" +
-                         restarts[i].reason});
-  std::ranges::stable_sort(marks, {}, &Mark::x);
-  return marks;
+Section restarts_section(const std::vector<Restart>& restarts) {
+  Section section{.title = "Restarts", .note = "numbered as on the lines", .wide = true};
+  section.table.heading = {"", "after", "what happened", "went on from", "done again"};
+  if (restarts.size() > kMostRows)
+    section.note += "; the last " + std::to_string(kMostRows) + " of " + std::to_string(restarts.size());
+  for (std::size_t i = restarts.size() - std::min(restarts.size(), kMostRows); i < restarts.size(); ++i)
+    section.table.rows.push_back({std::to_string(i + 1), number(restarts[i].steps) + " steps",
+                                  restarts[i].reason, "step " + number(restarts[i].from),
+                                  again_text(restarts[i])});
+  return section;
 }
 
-std::string restarts_note(const std::vector<Restart>& restarts) {
-  if (restarts.size() <= kMostRows) return "numbered as on the loss curve";
-  return "numbered as on the loss curve; the last " + std::to_string(kMostRows) + " of " +
-         std::to_string(restarts.size());
-}
-
-std::string restarts_table(const std::vector<Restart>& restarts) {
-  if (restarts.empty()) return "";
-  std::string html =
-      "<div class=\"scroll\"><table><thead><tr><th></th><th>after</th><th>what happened</th><th>went on "
-      "from</th>"
-      "<th>done again</th></tr></thead>";
-  const std::size_t first = restarts.size() - std::min(restarts.size(), kMostRows);
-  for (std::size_t i = first; i < restarts.size(); ++i) {
-    const Restart& restart = restarts[i];
-    html += "<tr><td>" + std::to_string(i + 1) + "</td><td>" + number(restart.steps) + " steps</td><td>" +
-            html_escaped(restart.reason) + "</td><td>step " + number(restart.from) + "</td><td>" +
-            again_text(restart) + "</td></tr>";
-  }
-  return html + "</table></div>";
-}
-
-std::string time_table(const std::optional<TimeUse>& time) {
-  if (!time) return "";
-  return "<table class=\"phases\"><thead><tr><th></th><th>time</th><th>share</th></tr></thead>" +
-         row("steps that count", time->trained, time->wall) +
-         row("steps done again", time->again, time->wall) +
-         row("starting and loading", time->starting, time->wall) +
-         row("steps held by saves", time->saving, time->wall) +
-         row("between a job's end and the next start", time->away, time->wall) +
-         row("validations, the end, and until an end was noticed", time->rest(), time->wall) +
-         row("in all", time->wall, time->wall, " class=\"sum\"") + "</table>";
+Section time_section(const std::optional<TimeUse>& time) {
+  Section section{.title = "Time", .note = "from the first start to this report"};
+  if (!time) return section;
+  section.table = {.heading = {"", "time", "share"}, .css_class = "numbers", .last_is_sum = true};
+  const auto add = [&](const char* name, double seconds) {
+    section.table.rows.push_back(
+        {name, readable_seconds(seconds), percent_text(time->wall > 0 ? seconds / time->wall : 0)});
+  };
+  add("steps that count", time->trained);
+  add("steps done again", time->again);
+  add("starting and loading", time->starting);
+  add("steps held by saves", time->saving);
+  add("between a job's end and the next start", time->away);
+  add("validations, the end, and until an end was noticed", time->rest());
+  add("in all", time->wall);
+  return section;
 }
 
 }  // namespace moeloom

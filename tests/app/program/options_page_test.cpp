@@ -29,7 +29,7 @@ TEST(OptionsPage, IsWhatHelpSays) {
 
 TEST(OptionsPage, HoldsEveryCommandAndTheEnvironment) {
   const std::string page = committed_options();
-  for (const char* command : {"train", "generate", "chat", "eval", "inspect", "convert", "tokenize",
+  for (const char* command : {"train", "generate", "chat", "eval", "inspect", "convert", "tokenize", "report",
                               "kernels", "bench ep", "calibrate", "plan"})
     EXPECT_NE(page.find("\n## moeloom " + std::string(command) + "\n"), std::string::npos) << command;
   EXPECT_NE(page.find("MOELOOM_GMM_PATCH"), std::string::npos);

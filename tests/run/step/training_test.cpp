@@ -3,10 +3,12 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "report/page.hpp"
 
 #include <algorithm>
 #include <csignal>
 
+#include "open/run_folder.hpp"
 #include "small_run.hpp"
 
 namespace moeloom {
@@ -94,6 +96,31 @@ TEST_F(TrainingInAProgram, GoesOnByItsFolderAlone) {
   EXPECT_TRUE(fs::exists(folder_ / "later/model.safetensors")) << "which the run still owed";
   EXPECT_TRUE(options_of_run(folder_ / "broken").run.export_folder.empty()) << "it was made";
   EXPECT_THROW(options_of_run(folder_ / "nowhere"), ConfigError);
+}
+
+TEST_F(TrainingInAProgram, ShowsItsPageAtValidationsAndIsNotTakenForEndedByIt) {
+  TrainOptions asked = options("run");
+  asked.run.eval_every = 1;
+  const fs::path page = folder_ / "run/report.html";
+  {
+    Training training(Communicator::self(), asked);
+    training.step();
+    const std::string first = testing::read_bytes(page);
+    EXPECT_TRUE(shows_running(first));
+    EXPECT_NE(first.find("The run goes on: 1 of 3 steps"), std::string::npos);
+    training.step();
+    EXPECT_EQ(training.finish(), RunEnd::kStopped);
+  }
+  const std::string stopped = testing::read_bytes(page);
+  EXPECT_TRUE(shows_running(stopped)) << "it has not ended";
+  EXPECT_NE(stopped.find("The run was stopped: 2 of 3 steps"), std::string::npos);
+  asked.run.resume = asked.run.folder;
+  EXPECT_TRUE(lacks_its_end(asked.run));
+  Training training(Communicator::self(), asked);
+  EXPECT_FALSE(fs::exists(page)) << "that of another start";
+  EXPECT_EQ(run_to_its_end(training), RunEnd::kDone);
+  EXPECT_FALSE(shows_running(testing::read_bytes(page)));
+  EXPECT_FALSE(lacks_its_end(asked.run));
 }
 
 TEST_F(TrainingInAProgram, WhatEndsBeforeItsLastStepIsStoppedThere) {

@@ -3,14 +3,14 @@
 #include <limits>
 
 #include "summary/restart_report.hpp"
-#include "support/count_of.hpp"
 #include "support/files.hpp"
+#include "support/sections.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
-using testing::count_of;
+using testing::has_row;
 using testing::TemporaryFolder;
 using testing::write_bytes;
 
@@ -83,24 +83,20 @@ TEST(RunTime, ThisProcessStartedBeforeNow) {
   EXPECT_NEAR(started, process_start(), 0.1) << "the same at every call";
 }
 
-TEST(RunTime, TheTableAndTheMarksShowEachRestartWithItsReason) {
+TEST(RunTime, TheTableShowsEachRestartWithItsReason) {
   const TemporaryFolder folder;
   write_bytes(folder.path() / "r", kTwo);
   const std::vector<Restart> restarts = read_restarts(folder.path() / "r");
-  const std::string table = restarts_table(restarts);
-  EXPECT_EQ(count_of(table, "<tr>"), 3u);
-  EXPECT_EQ(count_of(table, "<td>3 steps, 3.5 s</td>"), 1u) << table;
-  EXPECT_EQ(count_of(table, "no answer from &lt;b&gt;"), 1u) << table;
-  const std::vector<Mark> marks = restart_marks(restarts);
-  ASSERT_EQ(marks.size(), 2u);
-  EXPECT_EQ(marks[0].x, 9);
-  EXPECT_EQ(marks[1].name, "2");
-  EXPECT_NE(marks[0].text.find("rank 1 on h0 ended"), std::string::npos);
-  EXPECT_TRUE(restarts_table({}).empty());
-  EXPECT_EQ(count_of(restarts_table(std::vector<Restart>(250)), "<tr>"), 101u);
-  EXPECT_NE(restarts_note(std::vector<Restart>(250)).find("the last 100 of 250"), std::string::npos);
-  EXPECT_TRUE(time_table(std::nullopt).empty());
-  EXPECT_EQ(count_of(time_table(time_use({}, restarts, 1023, 1040.5, 0)), "<tr"), 8u);
+  const Table table = restarts_section(restarts).table;
+  EXPECT_EQ(table.rows.size(), 2u);
+  EXPECT_TRUE(has_row(table, {"1", "9 steps", "rank 1 on h0 ended", "step 6", "3 steps, 3.5 s"}));
+  EXPECT_TRUE(has_row(table, {"2", "12 steps", "no answer from <b>", "step 12", "0 steps, 0 ms"}));
+  EXPECT_TRUE(restarts_section({}).is_empty());
+  const Section many = restarts_section(std::vector<Restart>(250));
+  EXPECT_EQ(many.table.rows.size(), 100u);
+  EXPECT_NE(many.note.find("the last 100 of 250"), std::string::npos);
+  EXPECT_TRUE(time_section(std::nullopt).is_empty());
+  EXPECT_EQ(time_section(time_use({}, restarts, 1023, 1040.5, 0)).table.rows.size(), 7u);
 }
 
 }  // namespace

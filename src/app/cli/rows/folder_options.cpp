@@ -1,4 +1,6 @@
-// Of folders and files, read and written by one process: inspect, convert and tokenize.
+// Of folders and files, read and written by one process: inspect, convert, tokenize and report.
+#include "base/text.hpp"
+
 #include <algorithm>
 #include <initializer_list>
 
@@ -44,6 +46,29 @@ OptionTable table_of(InspectOptions& options) {
            options.sequence_length)
       .at_least(0);
   table.positional("model");
+  return table;
+}
+
+OptionTable table_of(ReportOptions& options) {
+  constexpr char kBetween = '\n';  // no name of a folder has it, or few
+  const auto read = [](const std::string& text) {
+    std::vector<std::filesystem::path> folders;
+    for (const std::string& folder : split(text, kBetween)) folders.emplace_back(folder);
+    return folders;
+  };
+  const auto write = [](const std::vector<std::filesystem::path>& folders) {
+    std::string text;
+    for (const auto& folder : folders) text += (text.empty() ? "" : " ") + folder.string();
+    return text;
+  };
+  OptionTable table;
+  table.group("Options");
+  table
+      .add("runs", "RUN", "folder of a run; several lie over each other", "what is compared", options.runs,
+           read, write)
+      .given_again(kBetween);
+  table.add("out", "FILE", "the page; the report.html of a run stays", "not in any of the runs", options.out);
+  table.positional("runs");
   return table;
 }
 
@@ -164,6 +189,16 @@ TokenizeOptions parse_tokenize_options(int argc, const char* const* argv) {
   return options;
 }
 
+ReportOptions parse_report_options(int argc, const char* const* argv) {
+  ReportOptions options;
+  Violations violations;
+  read_command_line(table_of(options), argc, argv, violations);
+  violations.unless(!options.runs.empty(), "folders of runs are needed: moeloom report RUN [RUN...]");
+  violations.unless(!options.out.empty(), "--out needs the name of a file, as --out runs.html");
+  violations.throw_if_any();
+  return options;
+}
+
 std::string inspect_help() {
   InspectOptions options;
   return "moeloom inspect: what a model or a checkpoint holds\n\n"
@@ -181,6 +216,14 @@ std::string convert_help() {
          "  moeloom convert MODEL DST --merge ADAPTER\n"
          "  moeloom convert CONFIG_ALONE DST --export-dtype bf16 --seed 1    # initial weights\n" +
          help_of(convert_table(options, upcycling));
+}
+
+std::string report_help() {
+  ReportOptions options;
+  return "moeloom report: runs on one page, their lines over each other\n\n"
+         "  moeloom report runs/a runs/b runs/c\n"
+         "  moeloom report runs/* --out compared.html\n" +
+         help_of(table_of(options));
 }
 
 std::string tokenize_help() {

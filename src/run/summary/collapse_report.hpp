@@ -1,12 +1,12 @@
-// What the run's page shows of routing: maps over steps and layers, and the collapses.
+// The collapses of routers that a run's metrics tell of.
 #pragma once
 
+#include "report/page.hpp"
+
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "record/metrics.hpp"
-#include "summary/report.hpp"
 
 namespace moeloom {
 
@@ -19,7 +19,7 @@ struct Collapse {
 /// In the order in which they began. One whose beginning is in another folder's metrics began at its `since`.
 std::vector<Collapse> collapses_of(const std::vector<StepMetrics>& steps);
 
-/// Maps whose figure was not measured, or was 0 throughout, are left out.
-std::string routing_sections(const std::vector<StepMetrics>& steps, const ReportInfo& info);
+/// A row a collapse. Empty for none.
+Section collapse_section(const std::vector<StepMetrics>& steps);
 
 }  // namespace moeloom

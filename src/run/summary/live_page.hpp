@@ -1,0 +1,21 @@
+// The page of a run that goes on.
+#pragma once
+
+#include "summary/report.hpp"
+
+namespace moeloom {
+
+/// Writes RUN/report.html again and again, in at most a fiftieth of the time: of a long run the metrics take
+/// seconds to read.
+class LivePage {
+ public:
+  /// Where the last one is long enough ago -> why it could not; empty: it is written, or it was not due.
+  std::string write(const std::filesystem::path& run, const ReportInfo& info);
+  /// Once more, at once, if there was any.
+  std::string write_last(const std::filesystem::path& run, const ReportInfo& info);
+
+ private:
+  std::optional<double> due_;  // by wall_clock(); none: nothing was written
+};
+
+}  // namespace moeloom

@@ -1,6 +1,7 @@
 #include "cli/environment.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 #include <array>

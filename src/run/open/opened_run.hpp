@@ -2,6 +2,8 @@
 // decided.
 #pragma once
 
+#include "train/trainer.hpp"
+
 #include "open/run_decision.hpp"
 #include "open/run_setup.hpp"
 #include "record/log.hpp"

@@ -24,8 +24,7 @@ int main(int argc, char** argv) {
     if (!checkpoints_of(options.run.folder).empty()) options = options_of_run(options.run.folder);
     options.mesh.ep = Communicator::world().size();
     options.run.steps = argc > 4 ? std::stoll(argv[4]) : 200;
-    RunHost host;
-    host.stop = [&] { return signals.take(); };
+    RunHost host{.stop = [&] { return signals.take(); }};
     host.say = [&](LogLevel, const Event& event) {
       if (rank == 0) std::cerr << event.text() << '\n';
     };

@@ -11,6 +11,19 @@
 
 namespace moeloom::testing {
 
+inline ModelConfig small_model() {
+  ModelConfig shape;
+  shape.num_hidden_layers = 2;
+  shape.hidden_size = 16;
+  shape.moe_intermediate_size = 8;
+  shape.num_attention_heads = 2;
+  shape.num_key_value_heads = 1;
+  shape.head_dim = 8;
+  shape.num_experts = 4;
+  shape.num_experts_per_tok = 2;
+  return shape;
+}
+
 class SmallRun : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -21,15 +34,7 @@ class SmallRun : public ::testing::Test {
 
   TrainOptions options(const std::string& run) const {
     TrainOptions options;
-    ModelConfig& shape = options.model.shape;
-    shape.num_hidden_layers = 2;
-    shape.hidden_size = 16;
-    shape.moe_intermediate_size = 8;
-    shape.num_attention_heads = 2;
-    shape.num_key_value_heads = 1;
-    shape.head_dim = 8;
-    shape.num_experts = 4;
-    shape.num_experts_per_tok = 2;
+    options.model.shape = small_model();
     options.data.sources = {{folder_ / "corpus.txt"}};
     options.batch = {.sequences = 4, .length = 16};
     options.run.folder = folder_ / run;

@@ -9,9 +9,7 @@
 #include <fstream>
 #include <set>
 
-#include "step/small_model.hpp"
-#include "support/files.hpp"
-#include <gtest/gtest.h>
+#include "small_run.hpp"
 
 namespace moeloom {
 namespace {
@@ -19,18 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 using testing::small_model;
 
-constexpr int kTimes = 10;
+using Guest = testing::SmallRun;
 
-TrainOptions options(const fs::path& folder, int time) {
-  TrainOptions options;
-  options.model.shape = small_model();
-  options.data.sources = {{folder / "corpus.txt"}};
-  options.batch = {.sequences = 4, .length = 16};
-  options.run.folder = folder / std::to_string(time);
-  options.run.steps = 2;
-  options.run.sample_chars = 0;
-  return options;
-}
+constexpr int kTimes = 10;
 
 std::set<std::string> names_in(const fs::path& folder) {
   std::set<std::string> names;
@@ -69,38 +58,28 @@ void expect_to_leave_nothing(Work do_it) {
   EXPECT_LT(private_bytes() - bytes, Index{2} << 20) << "bytes that eight more of them kept";
 }
 
-TEST(Guest, RunsAndAnswersLeaveNothingBehind) {
-  const testing::TemporaryFolder folder;
-  {
-    std::ofstream text(folder / "corpus.txt");
-    for (int i = 0; i < 500; ++i) text << "And the weaver drew thread " << i * i % 89 << ".\n";
-  }
+TEST_F(Guest, RunsAndAnswersLeaveNothingBehind) {
   expect_to_leave_nothing([&](int time) {
-    Training training(Communicator::self(), options(folder / "", time));
+    Training training(Communicator::self(), options(std::to_string(time)));
     while (training.step()) continue;
     EXPECT_EQ(training.finish(), RunEnd::kDone);
     AskOptions asked;
-    asked.model = folder / std::to_string(time);
+    asked.model = folder_ / std::to_string(time);
     EXPECT_FALSE(Asking(Communicator::self(), asked).generate("And ", {.tokens = 4}).empty());
   });
 }
 
-TEST(Guest, ARunThatIsGivenUpLeavesNothingEither) {
-  const testing::TemporaryFolder folder;
-  {
-    std::ofstream text(folder / "corpus.txt");
-    for (int i = 0; i < 500; ++i) text << "And the weaver drew thread " << i * i % 89 << ".\n";
-  }
+TEST_F(Guest, ARunThatIsGivenUpLeavesNothingEither) {
   expect_to_leave_nothing([&](int time) {
-    Training training(Communicator::self(), options(folder / "", time));
+    Training training(Communicator::self(), options(std::to_string(time)));
     training.step();
-    TrainOptions wrong = options(folder / "", time);
+    TrainOptions wrong = options(std::to_string(time));
     wrong.mesh.ep = 3;
     EXPECT_ANY_THROW(Training(Communicator::self(), wrong));
   });
 }
 
-TEST(Guest, ModelsAndBlocksLeaveNothingBehind) {
+TEST_F(Guest, ModelsAndBlocksLeaveNothingBehind) {
   expect_to_leave_nothing([&](int) {
     Model model(Mesh::single(), small_model(), {.batch = {.sequences = 1, .length = 2}});
     model.step({{.sequences = 1, .sequence_length = 2, .input_ids = {1, 2}, .targets = {2, 3}}});

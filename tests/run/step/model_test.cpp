@@ -8,15 +8,14 @@
 #include <fstream>
 #include <numeric>
 
-#include "record/metrics.hpp"
-#include "step/small_model.hpp"
-#include "support/files.hpp"
-#include <gtest/gtest.h>
+#include "small_run.hpp"
 
 namespace moeloom {
 namespace {
 
 using testing::small_model;
+
+using ModelBesideARun = testing::SmallRun;
 
 Batch batch_of(Index sequences, Index length, std::int32_t first) {
   Batch batch{.sequences = sequences, .sequence_length = length};
@@ -65,21 +64,10 @@ TEST(Model, LearnsSavesAndIsReadAgain) {
   EXPECT_EQ(model.logits(batches[0]).rows(), 16);
 }
 
-TEST(Model, HasTheLossesOfARunOnTheSameBatches) {
-  const testing::TemporaryFolder folder;
-  {
-    std::ofstream text(folder / "corpus.txt");
-    for (int i = 0; i < 500; ++i) text << "And the weaver drew thread " << i * i % 89 << ".\n";
-  }
-  TrainOptions options;
-  options.model.shape = small_model();
-  options.data.sources = {{folder / "corpus.txt"}};
+TEST_F(ModelBesideARun, HasItsLossesOnTheSameBatches) {
+  TrainOptions options = this->options("run");
   options.data.heldout = 0;
-  options.batch = {.sequences = 4, .length = 16};
-  options.run.folder = folder / "run";
-  options.run.steps = 3;
   options.run.eval_every = 0;
-  options.run.sample_chars = 0;
   options.run.seed = 5;
   options.optimizer.learning_rate = 1e-3;
   options.optimizer.warmup = 0;
@@ -88,7 +76,7 @@ TEST(Model, HasTheLossesOfARunOnTheSameBatches) {
   while (training.step()) continue;
   training.finish();
 
-  const TokenSource text(folder / "corpus.txt", TokenFormat::kText);
+  const TokenSource text(folder_ / "corpus.txt", TokenFormat::kText);
   const BatchSampler batches(text, split_tokens(text.size(), 0), options.batch, 1, 5);
   Model model(Mesh::single(), small_model(),
               {.batch = options.batch,
@@ -96,8 +84,9 @@ TEST(Model, HasTheLossesOfARunOnTheSameBatches) {
                .routing = {.balance = {.pooled = false}},
                .aux_loss_coef = 0.01,
                .seed = 5});
-  for (const StepMetrics& step : read_metrics(folder / "run/metrics.jsonl"))
-    EXPECT_EQ(model.step({batches.train(step.step, 0, 0)}).lm_loss, step.loss) << "step " << step.step;
+  Index step = 0;
+  for (const double loss : losses("run"))
+    EXPECT_EQ(model.step({batches.train(step++, 0, 0)}).lm_loss, loss) << "step " << step;
   EXPECT_EQ(model.steps(), 3);
 }
 

@@ -7,10 +7,13 @@
 
 namespace moeloom {
 
+/// An empty list matches nothing.
 using NamePatterns = std::vector<std::string>;
 
-/// Whether the whole name fits; a dot is a character like others.
+/// Whether the whole name fits, upper and lower case told apart; a dot and a slash are characters like
+/// others, and nothing escapes * or ?.
 bool matches_glob(std::string_view pattern, std::string_view name);
+/// Whether the name fits at least one of them.
 bool matches_any(const NamePatterns& patterns, std::string_view name);
 
 }  // namespace moeloom

@@ -12,21 +12,27 @@
 
 namespace moeloom {
 
-/// The communicators of a shape. Collective over the world to make.
+/// The communicators of a shape. Moved, not copied; no function but the constructor is collective.
 class Mesh {
  public:
-  /// Throws ConfigError on every rank unless shape.world() (dp = 0: world / ep) equals world.size().
+  /// Takes over `world` and splits it. Collective over it. Throws ConfigError on every rank, with what
+  /// mesh_violations() says, unless dp * ep is world.size() (shape.dp = 0: world.size() / ep); MpiError.
   Mesh(Communicator world, MeshShape shape);
-  /// One process without MPI.
+  /// One process without MPI: dp = ep = 1.
   static Mesh single();
 
+  /// With dp filled in.
   const MeshShape& shape() const { return shape_; }
   const Communicator& world() const { return world_; }
+  /// The ranks that hold the same experts as this one, by dp_rank.
   const Communicator& dp() const { return dp_; }
+  /// The ranks among which this rank's tokens travel, by ep_rank.
   const Communicator& ep() const { return ep_; }
+  /// The ranks of the world that share this rank's memory.
   const Communicator& node() const { return node_; }
+  /// Nodes of the world.
   Index nodes() const { return nodes_; }
-  /// Those that this rank holds.
+  /// Those of num_experts that this rank holds.
   ExpertRange experts(Index num_experts) const { return experts_of(num_experts, shape_.ep, ep_.rank()); }
 
  private:

@@ -1,4 +1,4 @@
-// Any JSON value as a tree that keeps the order of members, for the rooms that walk JSON of every shape.
+// Any JSON value as a tree that keeps the order of members. A value; no collective.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace moeloom {
 
-/// null, a boolean, an integer (of 64 bits), a number, a text (UTF-8), an array, an object (in the file's
-/// order), an integer that needs all 64 bits for its size.
+/// null, a boolean, an integer (of 64 bits with its sign), a number, a text (UTF-8), an array, an object (in
+/// the file's order), or an integer from 2^63 to 2^64 - 1.
 struct JsonValue {
   struct Member;  // no pair: clang would ask for a whole one before there is a JsonValue
   using Array = std::vector<JsonValue>;
   using Object = std::vector<Member>;
   std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object, std::uint64_t> value;
 
+  /// What it is: a pointer into it, or null where it is something else.
   bool is_null() const { return std::holds_alternative<std::monostate>(value); }
   const bool* boolean() const { return std::get_if<bool>(&value); }
   const std::int64_t* integer() const { return std::get_if<std::int64_t>(&value); }

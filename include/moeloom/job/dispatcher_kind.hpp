@@ -1,4 +1,4 @@
-// The ways that rows can travel, and how they cross between ranks that share no memory.
+// The ways that rows can travel between the ranks of ep, and how they cross between nodes.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -9,19 +9,22 @@
 
 namespace moeloom {
 
-/// alltoall: packed, sent from rank to rank, regrouped. shared: written in place into memory of the node.
-/// hierarchical: once to each other node, and there as shared.
+/// kAlltoall: packed, sent from rank to rank, regrouped. kShared: written in place into memory that the ranks
+/// of a node share, for ep rows on one node. kHierarchical: once to each other node, and there as kShared.
 enum class DispatcherKind { kAlltoall, kShared, kHierarchical };
 inline constexpr std::array kDispatcherKinds = {DispatcherKind::kAlltoall, DispatcherKind::kShared,
                                                 DispatcherKind::kHierarchical};
 /// As it is written: "alltoall", "shared", ...
 std::string_view name_of(DispatcherKind kind);
+/// The inverse, exactly as written; none for anything else.
 std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text);
 
-/// Whether a node returns every copy of a token's row, or their sum (moe/dispatch/crossing_plan.hpp).
+/// What a node returns of a token with several experts there, with kHierarchical. kExact: each expert's row,
+/// so that sums run in slot order and have the bits of every other dispatcher. kFast: their sum, in fewer
+/// bytes.
 enum class CombineMode { kExact, kFast };
 
-/// Of the numbers of a row under way.
+/// What the numbers of a row are sent in, with kHierarchical between nodes alone; sums stay fp32.
 enum class WireDType { kFp32, kBf16 };
 
 }  // namespace moeloom

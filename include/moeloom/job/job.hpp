@@ -1,8 +1,8 @@
 // What a run is: the batch of a step, what is kept of it and in which format, how ranks exchange, and where
-// they lie. Values that every room may read; a new switch of a step is a field here.
+// they lie. Values, the same on every rank; no collective.
 //
-// A job is not changed once it was read. What is asked leaves the exchange open; decide() returns another
-// job, which is the settled one.
+// What a caller asks (AskedExchange) leaves some of the exchange open; the library decides that when a Model
+// or a Training is made.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -23,10 +23,11 @@ namespace moeloom {
 struct Keeping {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   MomentFormat moments = MomentFormat::kFp32;
-  Storage masters = Storage::kFp32;    // of matrices
-  Storage gradients = Storage::kFp32;  // of matrices of experts, kFp32 or kBf16
+  Storage masters = Storage::kFp32;    // weights of large products, embeddings and head; not kF16
+  Storage gradients = Storage::kFp32;  // of experts' matrices, kFp32 or kBf16
   Recompute recompute = Recompute::kNone;
-  /// Dense gradients and moments are held by the ranks that own them, and dense weights once a node.
+  /// Gradients and moments of what is not an expert are held by the ranks that own them alone, and its
+  /// weights once a node; false: by every rank. Not with exact sums.
   bool shard_dense = false;
   /// A folder on a disk of the node, where frozen experts in bf16 or F16 lie; empty: in memory.
   std::filesystem::path offload = {};
@@ -34,21 +35,22 @@ struct Keeping {
   bool offloads() const { return !offload.empty(); }
 };
 
-/// How rows, sums and weights travel.
+/// How rows, sums of gradients and new weights travel: what runs.
 struct Exchange {
   DispatcherKind dispatcher = DispatcherKind::kAlltoall;
   CombineMode combine = CombineMode::kExact;
   WireDType wire = WireDType::kFp32;
-  Index chunks = 0;             // in which rows travel while experts compute; 0: whole, experts wait for all
+  Index chunks = 0;             // parts in which rows travel while experts compute; 0: whole, experts wait
   bool overlap_reduce = false;  // sums of gradients travel while backward goes on
   bool overlap_gather = false;  // new weights travel while the next forward goes on
   bool rebalance = false;  // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
-  /// Rows of each expert as far as routing is known, a list for each sparse layer (of several steps, if so
-  /// many are known), or one for all: their ratios count, and the lists' mean. Empty: even.
+  /// For predictions: rows of each expert as far as routing is known, one list [E] for all layers or one for
+  /// each sparse layer (or several of each, from several steps). Their ratios count, and the lists' mean.
+  /// Empty: even.
   std::vector<std::vector<double>> expert_rows = {};
 };
 
-/// What is asked of an exchange; of what is none, decide() chooses.
+/// What is asked of an exchange; what is none the library chooses, the same on every rank.
 struct AskedExchange {
   std::optional<DispatcherKind> dispatcher = {};
   CombineMode combine = CombineMode::kExact;
@@ -58,31 +60,33 @@ struct AskedExchange {
   std::optional<bool> overlap_gather = {};
   bool rebalance = false;
 
-  /// What is asked; `known` says what is left open, and the rows of experts.
+  /// What is asked, filled up from `known` where it is none; expert_rows are `known`'s.
   Exchange over(const Exchange& known) const;
 };
 
-/// Where ranks lie, and what a rank has to compute with.
+/// Where ranks lie, and what a rank has to compute with. A Model and a Training find it out themselves.
 struct Layout {
   MeshShape mesh = {};
   Index ranks_per_node = 1;
   Index ep_per_node = 0;  // ranks of an ep row on each of its nodes; 0: as ranks lie in order
   Index processors_per_node = 1;
   Index threads = 1;          // of a rank
-  bool tcp = false;           // what leaves a node goes by TCP alone (comm/transport.hpp)
-  Index pretended_nodes = 0;  // find_nodes()'s
+  bool tcp = false;           // what leaves a node goes by TCP alone
+  Index pretended_nodes = 0;  // for tests (Communicator::pretend_nodes); 0: the real ones
 
-  /// Ranks of an ep row on each of its nodes: neighbours where ep varies fastest, else one in dp of a node's.
+  /// Ranks of an ep row on each of its nodes, by ep_per_node or else as ranks lie in order: neighbours where
+  /// ep varies fastest, else every dp-th.
   Index ep_on_node() const;
 };
 
+/// All of that.
 struct Job {
   BatchShape batch = {};
   Keeping keeping = {};
   Exchange exchange = {};
   Layout layout = {};
 
-  /// Of a rank and micro-batch.
+  /// Sequences and tokens of one rank in one micro-batch.
   Index sequences() const { return batch.sequences_per_micro_batch(layout.mesh.world()); }
   Index tokens() const { return sequences() * batch.length; }
 };

@@ -1,4 +1,4 @@
-// How ranks form a device mesh: world = dp x ep. Arithmetic only; comm/mesh.hpp has its communicators.
+// How ranks form a device mesh: world = dp x ep. Arithmetic only, no collective; Mesh has the communicators.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -10,17 +10,18 @@ namespace moeloom {
 
 /// Sizes of the axes and which one varies fastest over ranks.
 struct MeshShape {
-  Index dp = 1;
-  Index ep = 1;
+  Index dp = 1;  // groups that hold all experts once each; 0: ranks / ep, in completed() and Mesh alone
+  Index ep = 1;  // ranks that share the experts of a layer
   /// Axes from slowest to fastest: "dp,ep" (default: ep ranks are neighbours) or "ep,dp".
   std::vector<std::string> order = {"dp", "ep"};
 
   Index world() const { return dp * ep; }
   bool ep_is_fastest() const { return order.back() == "ep"; }
+  /// Places of a rank on the axes, and back. dp is not 0 here.
   Index dp_rank(Index world_rank) const;
   Index ep_rank(Index world_rank) const;
   Index world_rank(Index dp_rank, Index ep_rank) const;
-  /// The same with dp = 0 replaced by world / ep.
+  /// This shape with dp = 0 replaced by world / ep.
   MeshShape completed(Index world) const;
   /// "dp=2 ep=4"
   std::string text() const;
@@ -34,7 +35,8 @@ std::vector<std::string> mesh_violations(const MeshShape& shape, Index world, In
 /// Parses "dp,ep" / "ep,dp"; throws ConfigError naming what is unknown or missing.
 std::vector<std::string> parse_mesh_order(const std::string& text);
 
-/// The contiguous block of experts that `ep_rank` holds. The first num_experts mod ep ranks hold one more.
+/// The contiguous block of experts that `ep_rank`, in [0, ep), holds. The first num_experts mod ep ranks hold
+/// one more.
 struct ExpertRange {
   Index begin = 0;
   Index count = 0;

@@ -6,6 +6,8 @@
 
 namespace moeloom {
 
+/// AdamW: Loshchilov and Hutter 2019. Muon: Jordan et al. 2024, momentum of a matrix with singular values of
+/// about 1, scaled so that AdamW's learning rate and decay serve.
 enum class OptimizerKind {
   kAdamW,
   kMuon,  // of matrices; embeddings, head, routers, norms and biases have AdamW
@@ -17,7 +19,8 @@ constexpr std::string_view name_of(OptimizerKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Of AdamW's two moments (train/moments.hpp).
+/// What AdamW's two moments of each weight are kept in: 4, 2 or about 1 byte each. kInt8: codes with a scale
+/// for each block of 256, after Dettmers et al. 2022; it and kBf16 round at random, the same on every mesh.
 enum class MomentFormat { kFp32, kBf16, kInt8 };
 
 inline constexpr std::array kMomentFormats = {MomentFormat::kFp32, MomentFormat::kBf16, MomentFormat::kInt8};

@@ -1,4 +1,4 @@
-// What a backward makes again instead of having kept it, for less memory. Bits do not change.
+// What a backward makes again instead of having kept it, for less memory. No bit changes.
 #pragma once
 
 #include <array>
@@ -6,10 +6,9 @@
 
 namespace moeloom {
 
-/// kExperts: of every feed-forward half (experts, shared expert or MLP) the rows and their first product, and
-/// what norms give;
-/// routing and plan are kept, so that rows go out once more, by the same plan, and no result comes back.
-/// kBlock: of the token mixer all as well; a layer keeps its input.
+/// kNone: nothing. kExperts: of every feed-forward half (experts, shared expert or MLP) the rows and their
+/// first product, and what norms give; the router's choice is kept, and rows go out to their experts once
+/// more. kBlock: also all of attention, or what a layer has in its place; a layer keeps its input.
 enum class Recompute { kNone, kExperts, kBlock };
 
 inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kExperts, Recompute::kBlock};

@@ -2,6 +2,7 @@
 //
 // A shared machine's clock moves by half within seconds, so a peak is measured beside every sample, never
 // once; and as long as the sample, because a short one slips between the interruptions that a long one meets.
+// Of this rank alone, no collective.
 #pragma once
 
 #include "moeloom/tensor/dtype.hpp"
@@ -10,13 +11,15 @@
 
 namespace moeloom {
 
-/// fp32 GFLOP/s of `threads` threads together, over about so many seconds. Counts a multiply-add as two.
+/// fp32 GFLOP/s of `threads` threads together, over at least so many seconds, a multiply-add counted as two.
+/// There are no more threads than threads() of parallel.hpp has.
 double fma_peak_gflops(int threads, double seconds);
-/// The same for bf16 summed in fp32, of the fastest unit: tiles (tdpbf16ps) or pairs (vdpbf16ps); none where
-/// the CPU has neither.
+/// fma_peak_gflops() of bf16 summed in fp32, of the fastest unit: tiles (tdpbf16ps) or pairs (vdpbf16ps);
+/// none where the CPU has neither.
 std::optional<double> bf16_peak_gflops(int threads, double seconds);
 
-/// Of what products of this type are measured against; throws std::bad_optional_access where there is none.
+/// bf16_peak_gflops() for kBF16, which throws std::bad_optional_access where the CPU has neither unit;
+/// fma_peak_gflops() for any other type.
 double peak_gflops(DType type, int threads, double seconds);
 
 }  // namespace moeloom

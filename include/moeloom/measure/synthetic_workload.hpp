@@ -4,6 +4,7 @@
 // The choices of a step follow from (workload, seed, step) and the sizes alone, and a rank's tokens from the
 // number of ranks, so that every ep of a world does the same logical work. Experts lie on ranks in blocks;
 // what is hot or idle is therefore told by expert, in blocks that lie on one rank for any ep that matters.
+// Pure functions, no collective: each rank asks for its own tokens.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -37,29 +38,31 @@ inline constexpr std::array kWorkloads = {
     SyntheticWorkload::kRotatingHot, SyntheticWorkload::kBurst};
 /// As it is written: "balanced", "hot-experts", "hot-rank", ...
 std::string_view name_of(SyntheticWorkload workload);
-/// Throws std::invalid_argument with the known names.
+/// The inverse; throws std::invalid_argument with the known names.
 SyntheticWorkload synthetic_workload_named(std::string_view name);
 
-/// Of kBurst, the last step of each: a sweep of so many steps meets every kind of step.
+/// kBurst: of each so many steps the last one is the burst, so that so many steps meet every kind of step.
 inline constexpr Index kBurstPeriod = 4;
 
+/// Sizes of what is routed.
 struct WorkloadShape {
-  Index tokens = 0;  // over all ranks
-  Index experts = 0;
-  Index top_k = 0;
+  Index tokens = 0;   // over all ranks
+  Index experts = 0;  // E
+  Index top_k = 0;    // K
 };
 
 /// Why the workload cannot be made with these sizes, with the arithmetic; none: it can.
 std::optional<std::string> why_not(SyntheticWorkload workload, const WorkloadShape& shape);
 
+/// Consecutive tokens of a step, from 0 over all ranks.
 struct TokenRange {
   Index begin = 0;
   Index count = 0;
 };
-/// The tokens that lie on a rank: all of them are on some rank, in order.
+/// The tokens that lie on a rank in [0, ranks): each token is on one rank, in order.
 TokenRange tokens_of_rank(SyntheticWorkload workload, Index tokens, Index ranks, Index rank);
 
-/// topk_idx [range.count, top_k], different experts for each token. Pure.
+/// topk_idx [range.count, top_k] of those tokens: K different experts for each. Only where why_not() is none.
 std::vector<std::int32_t> choose_experts(SyntheticWorkload workload, const WorkloadShape& shape,
                                          std::uint64_t seed, Index step, TokenRange range);
 

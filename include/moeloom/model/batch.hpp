@@ -1,4 +1,4 @@
-// Tokens of one rank for one micro-batch.
+// Tokens of one rank for one micro-batch. A value; no collective.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -8,32 +8,36 @@
 
 namespace moeloom {
 
-/// A target that is not counted.
+/// A target that is not counted, as PyTorch's cross entropy has it.
 inline constexpr std::int32_t kIgnored = -100;
 
-/// Token t = sequence * sequence_length + position.
+/// Token t = sequence * sequence_length + position, T = sequences * sequence_length. Ids and targets lie in
+/// [0, vocab_size), which a forward checks (ShapeError).
 struct Batch {
   Index sequences = 0;
   Index sequence_length = 0;
   std::vector<std::int32_t> input_ids = {};  // [T]
   std::vector<std::int32_t> targets = {};    // [T]: the token that should come next, or kIgnored
-  /// [T] or empty (all): 0 for padding at the right, left out of the router losses.
+  /// [T] or empty (all are 1): 0 for padding at the right, which the router losses leave out. Its targets are
+  /// kIgnored, which the caller sees to.
   std::vector<std::uint8_t> is_real = {};
   /// [segments + 1] or empty (each sequence is one): where the examples begin that share sequences, from 0 to
   /// T. Attention stays inside a segment, and positions start again at 0 in each. A rotary embedding that
   /// goes by the length of what is read (longrope) goes by the segment's own.
   std::vector<Index> segment_offsets = {};
 
-  Index first_token = 0;  // place of token 0 among those of the step, or of the text that is generated
-  /// [sparse layer][T, K]: experts that these tokens visit whatever the routers score; empty: they choose.
+  /// The place of token 0 among those of the step, for routings that are recorded or given by place.
+  Index first_token = 0;
+  /// [sparse layer][T, K]: experts that these tokens visit whatever the routers score; empty: routers choose.
   std::vector<std::vector<std::int32_t>> given_topk_idx = {};
 
   Index tokens() const { return sequences * sequence_length; }
+  /// Targets that are not kIgnored.
   Index counted_targets() const;
 };
 
-/// Throws ShapeError unless each offset is above the one before, the first is 0 and the last T, and no
-/// segment lies in two sequences.
+/// Throws ShapeError unless segment_offsets is empty, or begins with 0 and ends with T, each offset above the
+/// one before, and no segment lies in two sequences.
 void check_segments(const Batch& batch);
 
 }  // namespace moeloom

@@ -9,6 +9,10 @@
 // Weights are views of the caller's memory: fp32, each rank's own experts (experts_of(E, ep.size(), rank)),
 // stacked. Results have the same bits at every ep that is a power of two; gradients of experts are those of
 // all ranks' tokens, gradients of a router those of this rank's, to be summed over ranks.
+//
+// All ranks of ep make these objects and call their functions in the same order, on the thread that MPI calls
+// main. An error that is not AgreedError may have come on one rank while the others wait for it: then the job
+// has to end (abort_all_ranks).
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
@@ -24,22 +28,28 @@
 
 namespace moeloom {
 
+/// The same on every rank of ep.
 struct ExpertParallelSettings {
   std::optional<KernelTable> kernels = {};        // none: every built-in kernel, grouped matmul among them
   std::optional<DispatcherKind> dispatcher = {};  // none: kShared in one node, else kAlltoall
-  Index chunks = 0;  // whole experts, in which rows travel while others compute; 0: rows travel whole
+  /// Parts, of whole experts each, in which a layer's rows travel while other experts compute; 0: rows travel
+  /// whole, and all experts wait for them. The bits are the same.
+  Index chunks = 0;
 };
 
-/// How rows travel, and buffers that every layer of a rank shares. Layers of one use it one after the other.
+/// How rows travel, and buffers that every layer of a rank shares: layers use it one after the other, each
+/// forward and each backward as a whole.
 class ExpertParallel {
  public:
-  /// `ep` must outlive it. Collective over ep. Throws ConfigError for more ranks than experts, AgreedError
-  /// where kShared is asked for and ranks cannot share memory.
+  /// `ep` must outlive it, and stay where it is. Collective over ep. Throws ConfigError, on every rank, for
+  /// no experts or fewer than ranks; AgreedError where kShared is asked for, or kHierarchical, and ranks
+  /// cannot share memory; MpiError.
   ExpertParallel(const Communicator& ep, Index num_experts, const ExpertParallelSettings& settings = {});
   ExpertParallel(ExpertParallel&&) noexcept;
   ~ExpertParallel();
 
   Index num_experts() const;
+  /// The one that runs.
   DispatcherKind dispatcher() const;
 
  private:
@@ -49,33 +59,37 @@ class ExpertParallel {
   std::unique_ptr<Parts> parts_;
 };
 
-/// This rank's experts and where their gradients go; gradients without rows: frozen, not computed.
+/// This rank's e experts and where their gradients go, which are added to; gradients without rows: frozen,
+/// not computed. D is gate_up's columns, F down's.
 struct ExpertViews {
-  MatrixView gate_up;  // [e*2F, D], of each expert gate first
+  MatrixView gate_up;  // [e*2F, D]: of each expert the F rows of gate, then those of up
   MatrixView down;     // [e*D, F]
   MatrixView d_gate_up = {};
   MatrixView d_down = {};
   GatedActivation activation = {};
 };
 
-/// Experts for callers that choose them.
+/// Experts for callers that choose them: one layer's.
 class ExpertBlock {
  public:
-  /// What the views show must outlive it, as `over`. Throws ShapeError for views that do not fit each other
-  /// or the number of experts.
+  /// `over`, and what the views show, must outlive it. No collective. Throws ShapeError for views that do not
+  /// fit each other or the number of experts.
   ExpertBlock(ExpertParallel& over, const ExpertViews& experts);
   ExpertBlock(ExpertBlock&&) noexcept;
   ~ExpertBlock();
 
-  /// hidden_states [T, D] -> the sum over a token's slots of weight * expert, added to output [T, D].
-  /// Collective over ep: also with no token. Throws ShapeError, CountError where ranks do not agree on rows.
+  /// hidden_states [T, D] -> the sum over a token's slots of weight * expert, added to output [T, D]. T may
+  /// differ from rank to rank and be 0; `chosen`, with K the same on every rank, is copied. Collective over
+  /// ep. Throws ShapeError for shapes and for experts outside [0, E), CorruptError where ranks do not agree
+  /// about rows, MpiError: on the ranks that meet it.
   void forward(ConstMatrixView hidden_states, const ChosenExperts& chosen, MatrixView output);
-  /// d_output [T, D] -> d_hidden_states [T, D], replaced; gradients are added to the views -> d_topk_weights
-  /// [T, K], until the next backward of any layer. Once a forward. Collective over ep.
+  /// Of the last forward: d_output [T, D] -> d_hidden_states [T, D], replaced, and gradients of weights,
+  /// added to the views. Returns d_topk_weights [T, K], which stand until the next backward of any layer of
+  /// `over`. Collective over ep. Throws as forward(), and ShapeError for a second backward of one forward.
   std::span<const float> backward(ConstMatrixView d_output, MatrixView d_hidden_states);
-  /// To be called when weights have changed: what was packed of them is packed again.
+  /// To be called when weights have changed: what was packed of them is packed again. No collective.
   void weights_changed();
-  /// Rows that the last forward brought to this rank's experts.
+  /// R: rows that the last forward brought to this rank's experts.
   Index rows() const;
 
  private:
@@ -83,30 +97,34 @@ class ExpertBlock {
   std::unique_ptr<Parts> parts_;
 };
 
+/// A router's weight and where its gradient goes, which is added to.
 struct RouterViews {
   MatrixView weight;         // [E, D], the same on every rank
   MatrixView d_weight = {};  // without rows: frozen
 };
 
-/// A router and the experts that it chooses.
+/// A router and the experts that it chooses: one layer's.
 class SparseBlock {
  public:
-  /// aux_loss_coef: of the loss of balance (Fedus et al. 2021, eq. 4), over the tokens of all ranks of ep,
-  /// whose gradient backward() adds. As ExpertBlock.
+  /// As ExpertBlock's; what the views and the spans of `settings` show must outlive it. aux_loss_coef: what
+  /// the gradient of the loss of balance is multiplied by (Fedus et al. 2021, eq. 4, over the tokens of all
+  /// ranks of ep), which backward() adds; 0: none. Throws ShapeError where router, settings and `over` have
+  /// different numbers of experts; `settings` are checked in the first forward (check_router).
   SparseBlock(ExpertParallel& over, const RouterViews& router, const RouterSettings& settings,
               const ExpertViews& experts, double aux_loss_coef = 0);
   SparseBlock(SparseBlock&&) noexcept;
   ~SparseBlock();
 
-  /// hidden_states [T, D] -> added to output [T, D] -> the loss of balance, K where it is even. As
-  /// ExpertBlock::forward().
+  /// As ExpertBlock::forward(), with the router's choice. Returns the loss of balance without its
+  /// coefficient, the same on every rank: K where load is even, 0 without a token. Collective over ep.
   double forward(ConstMatrixView hidden_states, MatrixView output);
-  /// d_output [T, D] -> d_hidden_states [T, D], replaced; the router's gradient is added to as the experts'.
-  /// Once a forward, with its hidden_states. Collective over ep.
+  /// As ExpertBlock::backward(), and the router's gradient of this rank's tokens is added to d_weight.
+  /// hidden_states: those of the forward. Collective over ep.
   void backward(ConstMatrixView hidden_states, ConstMatrixView d_output, MatrixView d_hidden_states);
+  /// As ExpertBlock's.
   void weights_changed();
   Index rows() const;
-  /// What the router chose for the tokens of the last forward.
+  /// What the router chose for the tokens of the last forward; stands until the next.
   ChosenExperts chosen() const;
 
  private:

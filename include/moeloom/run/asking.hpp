@@ -1,4 +1,7 @@
 // A model that is asked in somebody's program, as by `moeloom generate`, `chat` and `eval`.
+//
+//   Asking asking(Communicator::world(), {.model = folder});
+//   const std::string answer = asking.chat({{"user", "Who was Ruth?"}});  // on rank 0
 #pragma once
 
 #include "moeloom/base/violations.hpp"
@@ -11,10 +14,11 @@
 
 namespace moeloom {
 
+/// Of one answer; rank 0's tokens, sampling and stop count, the others' are only checked.
 struct AnswerSettings {
   Index tokens = 200;  // at most
   SamplingSettings sampling = {.temperature = 0.8};
-  std::vector<std::string> stop = {};         // texts before which the answer ends
+  std::vector<std::string> stop = {};         // texts before which the answer ends; they are not part of it
   bool ignore_end = false;                    // go on behind the model's own end tokens
   std::filesystem::path record_routing = {};  // a file for the experts of prompt and answer; empty: none
 };
@@ -24,7 +28,8 @@ struct ChatMessage {
   std::string role, content;
 };
 
-/// Called on rank 0 with each part of a text that may be shown; none: nobody watches.
+/// Called on rank 0 with each part of an answer as soon as it may be shown, whole characters of UTF-8; none:
+/// nobody watches.
 using ShowText = std::function<void(const std::string&)>;
 /// The same with each token.
 using ShowToken = std::function<void(Index)>;
@@ -71,26 +76,30 @@ using ShowScore =
     std::function<void(const DataSource&, const Score&, const std::vector<ExampleScore>& examples)>;
 
 /// Every function is collective over the world that it was given: rank 0 asks and is answered, the others
-/// lend their experts. A question is checked, then weights are loaded, if they are not yet, then host.begin
-/// is called, and the answer begins. They throw AgreedError; after any other exception, of one rank alone or
-/// of what shows an answer, the job has to end (abort_all_ranks).
+/// lend their experts, and what they pass as prompt or messages is not read, but where it says so. A question
+/// is checked, then weights are loaded, if they are not yet, then host.begin is called, and the answer
+/// begins. They throw AgreedError, on every rank, for a prompt without a token, one that does not fit into
+/// the model's positions with the tokens that are asked for, settings that check() refuses, a model without a
+/// chat template or without room in memory; after any other exception, of one rank alone or of what shows an
+/// answer, the job has to end (abort_all_ranks). Moved, not copied; ends before MPI does.
 class Asking {
  public:
-  /// Opens the model without its weights. The same options on every rank. options.model: a run, a checkpoint
-  /// or a Hugging Face folder with weights. found: what is wrong already, to be told with what is wrong here.
-  /// The threads of a rank are those that OpenMP has when weights are loaded.
+  /// Takes over `world`; opens the model without its weights. The same options on every rank. options.model:
+  /// a run, a checkpoint or a Hugging Face folder with weights and, unless it is asked in ids or of bytes, a
+  /// tokenizer. The threads of a rank are those that OpenMP has when weights are loaded (set_threads). found:
+  /// what is wrong already, to be told with what is wrong here. Of `host`, which is copied, say, flags and
+  /// begin are called. Throws AgreedError: options that differ, files.
   Asking(Communicator world, const AskOptions& options, const RunHost& host = {},
          const Violations& found = {});
   Asking(Asking&&) noexcept;
   ~Asking();
 
-  /// That weights come from: of a run its newest whole checkpoint.
+  /// That weights come from: of a run its newest whole checkpoint. No collective.
   const std::filesystem::path& folder() const;
   /// Loads the weights, if they are not yet.
   void load();
 
-  /// What the model says after `prompt`, on rank 0; elsewhere an empty text. The prompt and settings.tokens
-  /// have to fit into the model's positions.
+  /// What the model says after `prompt`, without it, on rank 0; elsewhere an empty text.
   std::string generate(const std::string& prompt, const AnswerSettings& settings = {},
                        const ShowText& show = {});
   /// The same of a model whose ids nobody can read.
@@ -103,7 +112,8 @@ class Asking {
 
   /// Whether chat() can be: the model has a chat template.
   bool chats();
-  /// What the assistant says next, by the model's chat template, in which `switches` are variables.
+  /// What the assistant says next, by the model's chat template, in which `switches` are variables; on rank
+  /// 0. What the messages share with those of the last call is not computed again.
   std::string chat(const std::vector<ChatMessage>& messages, const AnswerSettings& settings = {},
                    const ShowText& show = {}, const TemplateSwitches& switches = {});
 

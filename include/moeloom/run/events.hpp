@@ -1,5 +1,5 @@
-// What a run tells of itself while it goes on. Names of options stand in its texts as in train.conf, in
-// backquotes: `lr`.
+// What a run tells of itself while it goes on, to its host (RunHost). Names of options stand in its texts as
+// the run's file train.conf has them, in backquotes: `lr`. Values; no collective.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -15,6 +15,7 @@
 
 namespace moeloom {
 
+/// How much an event matters, rising.
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 inline constexpr std::array kLogLevels = {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn,
                                           LogLevel::kError};
@@ -30,7 +31,7 @@ constexpr std::optional<LogLevel> log_level_from_text(std::string_view text) {
   return std::nullopt;
 }
 
-/// A line in the making, key=value; values with spaces, quotes or = stand in quotes.
+/// One event: keys and values in order, as a line of a log or one by one.
 class Event {
  public:
   Event& with(std::string_view key, std::string_view value);
@@ -39,18 +40,21 @@ class Event {
   Event& with(std::string_view key, int value) { return with(key, static_cast<Index>(value)); }
   Event& with(std::string_view key, double value);  // six significant digits
   Event& with(std::string_view key, bool value);    // yes or no
+  /// Values as texts, without quotes.
   const std::vector<std::pair<std::string, std::string>>& fields() const { return fields_; }
+  /// key=value key="a value": empty values, and those with spaces, quotes, backslashes or =, stand in quotes.
   std::string text() const;
 
  private:
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
+/// How far a run is, after a step.
 struct ProgressPoint {
-  Index step = 0;  // updates done
-  Index total = 0;
-  double loss = 0;
-  double tokens_per_s = 0;
+  Index step = 0;           // steps done, with those before a resume
+  Index total = 0;          // of options.run.steps
+  double loss = 0;          // of this step
+  double tokens_per_s = 0;  // of all ranks, in this step
   double seconds_left = 0;  // negative: not known yet
 };
 

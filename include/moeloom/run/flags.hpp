@@ -1,4 +1,5 @@
-// What a program's environment adds to the options of a run. The library reads no environment.
+// What a program's environment adds to the options of a run: the library reads no environment, so a program
+// that has such variables hands them over (RunHost::flags). The defaults add nothing.
 #pragma once
 
 #include "moeloom/kernels/bf16_unit.hpp"
@@ -13,18 +14,18 @@
 namespace moeloom {
 
 struct RunFlags {
-  bool patch = true;              // any kernel at all
-  std::string why_patch = {};     // where it was said; empty: it was not
-  bool fused_ops = true;          // rmsnorm, rope, swiglu
-  std::optional<GmmRequest> gmm;  // none: unset
-  std::string why_gmm = {};       // where it was said
+  bool patch = true;              // false: no kernel but the references, whatever the options say
+  std::string why_patch = {};     // who said that, for texts; empty: "the caller"
+  bool fused_ops = true;          // false: not fused_rmsnorm, fused_rope, fused_swiglu, tiled_dense
+  std::optional<GmmRequest> gmm;  // grouped matmul; none: options.kernels.gmm_rule decides
+  std::string why_gmm = {};       // who said that, for texts
   Bf16Request bf16 = Bf16Request::kBest;
-  Index pretended_nodes = 0;             // for tests; 0: the real ones
-  std::string faults = {};               // for tests: tests/faults/README.md has their words
-  LogLevel log_level = LogLevel::kInfo;  // of the program
-  std::optional<Index> threads;          // of a rank; none: nobody said
-  std::vector<std::string> given;        // what was said, which must be the same on every rank
-  std::filesystem::path cache_folder;    // of the user; empty: there is none
+  Index pretended_nodes = 0;  // for tests; 0: the real ones
+  std::string faults = {};    // for tests: what is to break; the repository's tests/faults/README.md
+  LogLevel log_level = LogLevel::kInfo;  // the program's own; the library says everything
+  std::optional<Index> threads;          // of a rank while text is tokenized; none: all processors
+  std::vector<std::string> given;        // "NAME=value" of each variable; must be the same on every rank
+  std::filesystem::path cache_folder;    // the program's own: of the user; empty: there is none
 };
 
 }  // namespace moeloom

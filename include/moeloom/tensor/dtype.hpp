@@ -1,4 +1,6 @@
-// Number formats of files and of the wire, and their conversion to fp32.
+// Number formats of files and of messages, and their conversion to fp32.
+//
+// No function here is collective or throws.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -10,13 +12,18 @@
 
 namespace moeloom {
 
+/// Formats that can be read as numbers. dtype_from_name() knows others too (BOOL, I8, I16, U16, U32, U64,
+/// F8_E4M3, F8_E5M2, F8_E8M0), as values behind these: tensors in them are copied byte for byte, never read.
 enum class DType { kF32, kBF16, kF16, kF64, kI64, kI32, kU8 };
 
+/// Of one number.
 Index bytes_of(DType type);
 /// The safetensors spelling: "F32", "BF16", ...
 std::string_view name_of(DType type);
+/// The inverse of name_of(); none for a name that safetensors has and this library has not.
 std::optional<DType> dtype_from_name(std::string_view name);
 
+/// Exact.
 inline float bf16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
@@ -38,10 +45,11 @@ inline float f16_to_float(std::uint16_t bits) {
   const std::uint32_t finite = rest < 1u << 23 ? std::bit_cast<std::uint32_t>(above) : rest + kToBias;
   return std::bit_cast<float>(sign | (rest < 0x1Fu << 23 ? finite : special));
 }
-/// Rounds to nearest, ties to even; what is too large becomes infinity.
+/// Rounds to nearest, ties to even; what is too large becomes infinity, NaN stays NaN.
 std::uint16_t float_to_f16(float value);
 
-/// count numbers of `type` at `source` (any alignment) -> fp32.
+/// count numbers of `type` at `source` (any alignment) -> target [count], rounded to nearest where fp32 does
+/// not hold them. For a format that is only copied nothing is written.
 void convert_to_float(DType type, const void* source, Index count, float* target);
 
 }  // namespace moeloom

@@ -2,7 +2,7 @@
 //
 // A bf16 product rounds its rows while it packs them. Rows that are written as bf16 in the first place give
 // the same bits, move half the bytes, and are rounded once instead of once a pass. Weights may also be F16,
-// which products widen on the way.
+// which products widen on the way. All of these are views: what they show must outlive them.
 #pragma once
 
 #include "moeloom/tensor/dtype.hpp"
@@ -15,15 +15,17 @@
 
 namespace moeloom {
 
+/// Each element is the 16 bits of a bf16; `stride` counts elements.
 using Bf16View = BasicView<std::uint16_t>;
 using ConstBf16View = BasicView<const std::uint16_t>;
 
+/// The bits of an IEEE half, told apart from bf16 by its type.
 struct F16 {
   std::uint16_t bits;
 };
 using ConstF16View = BasicView<const F16>;
 
-/// A matrix in 16 bits a number, rows one behind the other: bf16, or F16, as `type` says.
+/// A matrix in 16 bits a number, rows one behind the other without gaps: kBF16 or kF16, as `type` says.
 template <typename Bits>
 struct BasicHalfView {
   Bits* data = nullptr;
@@ -46,7 +48,7 @@ struct BasicHalfView {
 using HalfView = BasicHalfView<std::uint16_t>;
 using ConstHalfView = BasicHalfView<const std::uint16_t>;
 
-/// An element of rows becomes `value`, rounded if it is bf16.
+/// An element of rows becomes `value`, rounded to nearest, ties to even, if it is bf16.
 inline void set(float& element, float value) {
   element = value;
 }
@@ -54,6 +56,7 @@ inline void set(std::uint16_t& element, float value) {
   element = float_to_bf16(value);
 }
 
+/// The number that an element of rows stands for, exact.
 inline float as_float(float element) {
   return element;
 }
@@ -65,18 +68,20 @@ inline float as_float(F16 element) {
   return f16_to_float(element.bits);
 }
 
-/// To be written; a Matrix is one of these.
+/// Rows to be written, fp32 or bf16; a Matrix converts to the first.
 using Rows = std::variant<MatrixView, Bf16View>;
 
+/// Row i, column j, not checked.
 inline void set(Rows rows, Index i, Index j, float value) {
   std::visit([=](auto view) { set(view(i, j), value); }, rows);
 }
 
+/// Rows [begin, begin + count), not checked.
 inline Rows rows_from(Rows rows, Index begin, Index count) {
   return std::visit([=](auto view) { return Rows(view.rows_from(begin, count)); }, rows);
 }
 
-/// To be read. Passed by value, as the views.
+/// Rows to be read, in fp32, bf16 or F16. Passed by value, as the views that convert to it.
 class ConstRows {
  public:
   ConstRows() : view_(ConstMatrixView()) {}
@@ -113,28 +118,31 @@ class ConstRows {
   ConstRows cols_from(Index begin, Index count) const {
     return visit([=](auto view) { return ConstRows(view.cols_from(begin, count)); });
   }
-  /// Throws ShapeError for others.
+  /// The view itself where type() is kF32; throws ShapeError where it is not.
   ConstMatrixView fp32() const;
-  /// The same numbers as floats: as they are, or widened into `memory`, which must live as long.
+  /// The same numbers as floats: where they lie, or widened into `memory`, which must then live as long as
+  /// the view that is returned.
   ConstMatrixView widened(Matrix& memory) const;
 
  private:
   std::variant<ConstMatrixView, ConstBf16View, ConstF16View> view_;
 };
 
-/// Floats' worth of memory of a row: each bf16 row begins at a whole one.
+/// Floats that a row takes in memory, for kF32 or kBF16: each bf16 row begins where a float could.
 inline Index floats_of_row(DType type, Index cols) {
   return type == DType::kF32 ? cols : ceil_div(cols, 2);
 }
-/// [rows, cols] of kF32 or kBF16 in rows * floats_of_row(type, cols) floats that someone else owns. Throws
-/// ShapeError for another type.
+/// A view [rows, cols] of kF32 or kBF16 on rows * floats_of_row(type, cols) floats that someone else owns.
+/// Throws ShapeError for another type.
 Rows rows_in(float* memory, DType type, Index rows, Index cols);
 
-/// Memory for rows of either kind, kept when it is large enough.
+/// Memory for rows in fp32 or bf16, kept when it is large enough. Views of it end with it, and with a reshape
+/// that needs more.
 class RowMemory {
  public:
-  /// [rows, cols] of kF32 or kBF16, contents unspecified.
+  /// [rows, cols] of kF32 or kBF16 (else ShapeError), contents unspecified.
   Rows reshape_uninitialised(DType type, Index rows, Index cols);
+  /// As the last reshape made them.
   Rows rows() { return rows_in(memory_.row(0), type_, memory_.rows(), cols_); }
   ConstRows rows() const { return const_cast<RowMemory*>(this)->rows(); }
 

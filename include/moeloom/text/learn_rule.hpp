@@ -3,8 +3,8 @@
 
 namespace moeloom {
 
-/// Of a conversation: what every assistant turn says, what the last one says, every token. Of a plain text:
-/// every token.
+/// Of a conversation: what every turn of the assistant says, what its last turn says, every token. Of a plain
+/// text: every token in each case.
 enum class LearnRule { kAssistant, kLast, kAll };
 
 }  // namespace moeloom

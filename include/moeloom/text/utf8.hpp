@@ -1,4 +1,5 @@
-// UTF-8 as code points. The room's other functions take texts that are well formed: valid_utf8 makes them so.
+// UTF-8 as code points. All but valid_utf8 take texts that are well formed: valid_utf8 makes them so. Pure
+// functions, no collective, nothing thrown.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 
 namespace moeloom {
 
-/// [begin, end) in bytes of some text.
+/// Bytes [begin, end) of some text.
 struct ByteRange {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -18,9 +19,11 @@ struct ByteRange {
 /// (Unicode Standard, 3.9, "substitution of maximal subparts").
 std::string valid_utf8(std::string_view text);
 
-/// The code point at `at`, which then stands behind it. `text` is well formed and `at` < its size.
+/// The code point that begins at byte `at`; `at` then stands behind it. `text` is well formed, `at` < its
+/// size.
 char32_t next_code_point(std::string_view text, std::size_t& at);
 
+/// code_point: at most U+10FFFF, no surrogate.
 void append_utf8(std::string& text, char32_t code_point);
 
 std::size_t count_code_points(std::string_view text);

@@ -6,8 +6,9 @@
 
 namespace moeloom {
 
-/// Complete checkpoints of a run, oldest step first; none if there is no such folder. No
-/// collective.
+/// Complete checkpoints in a run's folder (checkpoint-<step>), smallest step first; none if there is no such
+/// folder. Throws IoError where it cannot be listed. Of this rank alone, no collective: ranks that decide by
+/// it must agree on what one of them saw.
 std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& run);
 
 }  // namespace moeloom

@@ -5,16 +5,18 @@
 
 namespace moeloom {
 
+/// A value, the same on every rank; no collective.
 struct Schedule {
   double peak = 1e-3;
-  Index warmup_steps = 0;
-  Index total_steps = 1;
-  double final_fraction = 0.1;
-  /// Of step 0, 1, ...; the first warm-up step is peak / warmup_steps, and steps beyond the total stay at the
-  /// floor.
+  Index warmup_steps = 0;       // 0: the first step has the peak
+  Index total_steps = 1;        // with those of the warm-up
+  double final_fraction = 0.1;  // the floor is this share of the peak
+  /// The rate of step 0, 1, ...; the first warm-up step is peak / warmup_steps, and steps beyond the total
+  /// stay at the floor.
   double at(Index step) const;
 };
 
+/// What usual_peak() is made of.
 inline constexpr double kUsualPeak = 1e-3;
 inline constexpr Index kUsualPeakWidth = 256;
 

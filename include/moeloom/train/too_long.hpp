@@ -1,4 +1,4 @@
-// Examples that do not fit into a row.
+// Examples (a conversation, a text) that do not fit into a row, a sequence of the batch.
 #pragma once
 
 namespace moeloom {

@@ -1,4 +1,5 @@
-// Rotary position embedding: pairs of a head's elements turn by the angle of their position.
+// Rotary position embedding (Su et al. 2021): pairs of a head's elements turn by the angle of their position.
+// No collective.
 //
 // Elements of a head outside the table's turned ones pass through (partial RoPE).
 #pragma once
@@ -10,8 +11,10 @@
 
 namespace moeloom {
 
+/// All throw ShapeError for shapes that do not fit, and positions that the table has not. T may be 0.
 struct RopeKernel {
-  /// x [T, heads*head_dim], in place; position_ids [T], each below table.positions().
+  /// x [T, heads*head_dim], in place. position_ids [T]: rows of the table, each below table.positions(); a
+  /// token's position, plus table.first_row() of its sequence's length.
   void (*forward)(MatrixView x, Index head_dim, std::span<const std::int32_t> position_ids,
                   const RopeTable& table);
   /// The transpose of forward, in place on the gradient: turned backwards, with the same attention factor,
@@ -20,7 +23,9 @@ struct RopeKernel {
                    const RopeTable& table);
 };
 
+/// Plain loops on one thread; what the fused kernel is tested against.
 RopeKernel reference_rope();
+/// One vectorised pass in place, threaded over rows.
 RopeKernel fused_rope();
 
 }  // namespace moeloom

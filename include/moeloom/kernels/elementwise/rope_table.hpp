@@ -2,7 +2,7 @@
 //
 // angle = position * frequency_i, frequency_i = theta^(-2i / rotary_dim) (Su et al. 2021) before scaling, for
 // pair i of rotary_dim / 2. The scalings are those of Hugging Face's rope_scaling / rope_parameters, their
-// fields named as there.
+// fields named as there. No collective.
 #pragma once
 
 #include "moeloom/tensor/matrix.hpp"
@@ -79,8 +79,9 @@ struct NtkAlphaScaling {
 using RopeScaling =
     std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling, LongRopeScaling, NtkAlphaScaling>;
 
+/// The angles of some layers of a model. No scaling: std::monostate.
 struct RopeSettings {
-  Index rotary_dim = 0;
+  Index rotary_dim = 0;  // elements of a head that turn, even; 0: none
   double theta = 10000;
   RopePairs pairs = RopePairs::kHalfSplit;
   RopeScaling scaling = {};
@@ -91,11 +92,13 @@ struct RopeSettings {
 /// square of yarn_mscale(factor, mscale_all_dim).
 double yarn_mscale(double factor, double mscale);
 
-/// How fast each pair turns, radians a position [rotary_dim / 2], in sequences of so many positions.
+/// How fast each pair turns, radians a position [rotary_dim / 2], in sequences of so many positions. Throws
+/// ShapeError for settings that have no frequencies: an odd rotary_dim, a factor that is not positive, a list
+/// of another length.
 std::vector<double> rope_frequencies(Index sequence_length, const RopeSettings& settings);
 
-/// Whether a sequence that grows so turns at other frequencies from its first position on (longrope): keys
-/// that were turned before are then void.
+/// Whether a sequence that grows from `before` to `now` positions turns at other frequencies from its first
+/// position on (longrope): keys that were turned before are then void.
 bool rope_turns_anew(Index before, Index now, const RopeSettings& settings);
 
 /// What cos and sin are multiplied by in sequences of so many positions.
@@ -107,8 +110,8 @@ struct RopeTable {
   Matrix sine;
   RopePairs pairs = RopePairs::kHalfSplit;
   Index first_dim = 0;
-  Index shortest_served = 0;  // sequences below it need another table (longrope)
-  Index long_begin = 0;  // rows from here on are of sequences that are longer than that; 0: there are none
+  Index shortest_served = 0;  // sequences shorter than this need another table (longrope)
+  Index long_begin = 0;  // rows from here on are of sequences longer than this many positions; 0: none are
 
   static double bytes_of(Index positions, Index rotary_dim) { return array_bytes(positions * rotary_dim); }
   Index rotary_dim() const { return 2 * cosine.cols(); }
@@ -127,10 +130,12 @@ struct RopeTable {
 RopeTable make_rope_table(Index positions, const RopeSettings& settings);
 
 /// The table of sequences of any lengths up to `positions`. Where those beyond longrope's original length
-/// turn in another way, it has the rows of shorter ones first, and theirs from long_begin on.
+/// turn in another way, it has the rows of shorter ones first, and theirs from long_begin on. Throws as
+/// make_rope_table().
 RopeTable make_rope_table_of_lengths(Index positions, const RopeSettings& settings);
 
-/// Positions for a table that serves this length and, as far as one table can, later and longer ones.
+/// Positions for a table that serves this length and, as far as one table can, the longer ones that will
+/// follow while a text grows: the next power of two.
 Index roomy_rope_positions(Index sequence_length, const RopeSettings& settings);
 
 }  // namespace moeloom

@@ -1,5 +1,5 @@
 // The gated activation: activated = row_scale * act(gate) * up, forward and backward. With silu it is SwiGLU,
-// with gelu GeGLU (Shazeer 2020).
+// with gelu GeGLU (Shazeer 2020). No collective.
 //
 // Inside an expert row_scale is the row's routing weight. Applied here, before the down projection, combine
 // becomes a plain sum, and the weight's gradient is a dot product that the backward pass has at hand:
@@ -19,11 +19,14 @@ namespace moeloom {
 /// product is linear). Then d_row_scale = <d_gate', gate> + <d_up', up>, ' of the scaled ones.
 enum class RowScaleOn { kResult, kInputs };
 
+/// silu(x) = x sigmoid(x); gelu by tanh (Hendrycks and Gimpel 2016), and exactly by erf.
 enum class Activation { kSilu, kGeluTanh, kGelu };
 
-/// By its name in a config.json: silu or swish; gelu_pytorch_tanh or gelu_new (one formula); gelu (exact).
+/// By its name in a config.json: silu or swish; gelu_pytorch_tanh or gelu_new (one formula); gelu (exact);
+/// none for any other.
 std::optional<Activation> activation_named(std::string_view hidden_act);
 
+/// act and what some families add to it; by default plain act(gate) * up.
 struct GatedActivation {
   Activation act = Activation::kSilu;
   /// In [0, 1). Above 0 the gate is first replaced by max(0, gate - (mean + z deviation)), mean and
@@ -52,19 +55,22 @@ struct GatedGradients {
   Rows activated;
 };
 
-/// Results are computed in fp32 and rounded where the rows to be written are bf16, as a bf16 product would
-/// round them: to nearest, ties to even.
+/// R rows, F columns. Results are computed in fp32 and rounded where the rows to be written are bf16, as a
+/// bf16 product would round them: to nearest, ties to even. All throw ShapeError for shapes that do not fit
+/// and settings that exclude each other. R may be 0.
 struct SwigluKernel {
   /// gate_up [R, 2F] (gate first), row_scale [R] or empty (1) -> activated [R, F].
   void (*forward)(const GatedActivation& activation, ConstMatrixView gate_up,
                   std::span<const float> row_scale, Rows activated);
-  /// d_gate_up may be gate_up itself, and d_activated the same memory as activated; memory of bf16 rows is
-  /// shared with nothing. Through mean and deviation the gradient runs too.
+  /// d_activated [R, F] -> results, all replaced. d_gate_up may be gate_up itself, and d_activated the same
+  /// memory as activated; memory of bf16 rows is shared with nothing. The gradient of a sparsity includes
+  /// that of its mean and deviation.
   void (*backward)(const GatedActivation& activation, ConstMatrixView gate_up,
                    std::span<const float> row_scale, ConstMatrixView d_activated,
                    const GatedGradients& results);
 };
 
+/// Plain loops; what the fused kernel is tested against.
 SwigluKernel reference_swiglu();
 /// One vectorised pass (sparsity looks at the gate's row a few times while it is in the cache), threaded over
 /// rows; a row's result does not depend on the rows beside it.

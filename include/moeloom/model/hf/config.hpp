@@ -1,4 +1,5 @@
-// The shape of a model, as Hugging Face's config.json says it.
+// The shape of a model, as Hugging Face's config.json says it. A value; the same on every rank, no
+// collective.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -16,14 +17,14 @@
 
 namespace moeloom {
 
-struct LayerSpec;
+struct LayerSpec;  // the library's own, as NormSpec
 struct NormSpec;
 
-/// A key of our own: HF's models would choose experts by score.
+/// The key of hash_router in a config.json; transformers does not know it, and would choose experts by score.
 inline constexpr const char* kHashRouterKey = "moeloom_hash_router";
 
-/// Field names are config.json's, where two families differ those of Qwen3-MoE. Defaults are for a model made
-/// from flags; where a file leaves a key out, the family's row decides.
+/// Field names are config.json's; where two families have different ones, those of Qwen3-MoE. Defaults are
+/// for a new model of the caller's own; where a file leaves a key out, its family (model_type) decides.
 struct ModelConfig {
   std::string model_type = "qwen3_moe";
   std::string hidden_act = "silu";
@@ -42,17 +43,17 @@ struct ModelConfig {
   Index max_position_embeddings = 32768;
   bool norm_topk_prob = true;
   bool tie_word_embeddings = false;
-  bool output_router_logits = true;  // HF adds the aux loss only then
-  double router_aux_loss_coef = 0.02;
+  bool output_router_logits = true;    // transformers adds the aux loss only then
+  double router_aux_loss_coef = 0.02;  // Training's default; Model has ModelSettings::aux_loss_coef
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   double initializer_range = 0.02;
 
-  // What some families say besides; the defaults are as if they did not.
+  // What some families say besides; with the defaults it changes nothing.
   bool attention_bias = false;
-  bool use_qk_norm = true;  // where the family norms q and k
+  bool use_qk_norm = true;  // where the family normalises q and k
   bool mlp_bias = false;    // of experts too
-  bool head_bias = false;   // of lm_head, also where its weight is tied
+  bool head_bias = false;   // of lm_head, also where its weight is that of the embedding
   RopeScaling rope_scaling;
   double partial_rotary_factor = 1;
   double rope_local_base_freq = 0;    // rope_theta of layers with a window; 0: the same
@@ -69,41 +70,43 @@ struct ModelConfig {
   Index n_group = 1;
   Index topk_group = 1;
   double routed_scaling_factor = 1;
-  bool correction_bias = true;                      // where the family's router has one
-  double least_sum = 0;                             // that weights are divided by
-  double router_jitter_noise = 0;                   // how near scores of PhiMoE's choice are
-  std::optional<std::vector<Index>> sparse_layers;  // the layers with experts, where a list or interval says
-  double embedding_multiplier = 1;                  // Granite's
+  bool correction_bias = true;     // where the family's router has one
+  double least_sum = 0;            // weights are divided by their sum, or this if larger
+  double router_jitter_noise = 0;  // PhiMoE: half of RouterSettings::nearness
+  /// The layers with experts, ascending, where a list or interval says; none: is_sparse() counts them.
+  std::optional<std::vector<Index>> sparse_layers;
+  double embedding_multiplier = 1;  // Granite's
   double residual_multiplier = 1;
   double logits_scaling = 1;
-  std::vector<Index> chunks;       // one a layer, 0: not chunked; empty: 0 for all
+  std::vector<Index> chunks;  // one a layer: attention stays within so many tokens; 0, empty: it does not
   std::vector<Index> rope_layers;  // one a layer, 0: without rope; empty: 1 for all
   Index floor_scale = 0;           // of Llama 4's temperature; 0: there is none
   double attn_scale = 0;
   std::vector<Index> attention_layers;  // one a layer, 0: the family's other mixer; empty: 1 for all
-  Index conv_taps = 0;                  // of a causal convolution: tokens that it sees
+  Index conv_taps = 0;                  // tokens that a causal convolution sees
   bool conv_bias = false;
-  Index linear_num_key_heads = 0;  // of a gated delta net
+  Index linear_num_key_heads = 0;  // of a gated delta net (Yang et al. 2024), as the next three
   Index linear_num_value_heads = 0;
   Index linear_key_head_dim = 0;
   Index linear_value_head_dim = 0;
-  bool hash_router = false;                   // moeloom's own key: experts are chosen by token ids
+  bool hash_router = false;                   // kHashRouterKey: experts are chosen by token ids
   Index shared_expert_intermediate_size = 0;  // 0: there is none
 
-  Index num_nextn_predict_layers = 0;  // layers of a file behind the last, which are not read
+  Index num_nextn_predict_layers = 0;  // layers of a file behind the last one, which are not read
 
-  std::optional<AdapterSettings> adapter;  // what is trained in place of the model's own weights
+  std::optional<AdapterSettings> adapter;  // trained in place of the model's own weights; none: those are
 
   CheckpointNames names;
-  /// The file this came from, whose other keys are written back unchanged.
+  /// The file this came from, whose other keys are written back unchanged; empty for a new model.
   Document source;
-  std::set<std::string> ignored_keys;  // of it, that read() was told to pass over
+  std::set<std::string> ignored_keys;  // keys that read() was told to pass over
   std::vector<std::string> remarks;    // what read() found in the folder and went by, a line each
 
+  /// Of a layer, from 0: whether it has experts; whether it has attention, not the family's other mixer.
   bool is_sparse(Index layer) const;
   bool is_attention(Index layer) const;
   bool has_experts() const;  // any layer is sparse
-  bool has_z_loss() const;   // of softmax routers alone
+  bool has_z_loss() const;   // its routers take a softmax, of which the z loss is made
   Index attention_width() const { return num_attention_heads * head_dim; }
   Index kv_width() const { return num_key_value_heads * head_dim; }
   Index rotary_dim() const;  // elements of a head that turn
@@ -111,29 +114,34 @@ struct ModelConfig {
   Index total_parameters() const;
   Index active_parameters() const;
 
-  /// The row of this model_type; throws ConfigError if there is none.
+  /// The library's row for model_type; throws ConfigError, with the known ones, if there is none. So does all
+  /// that needs it: has_z_loss(), parameters and what follows.
   const Family& family() const;
-  /// What to build: layers, the norm before the head, one rope table an entry, the factor of embeddings.
+  /// What the library builds: layers, the norm before the head, one rope table for each entry, the factor of
+  /// embeddings.
   LayerSpec layer(Index layer) const;
   NormSpec final_norm() const;
   std::vector<RopeSettings> ropes() const;
   float embedding_scale() const;
 
-  /// Reads `folder`/config.json and, if there are weights, how they are called. Throws IoError for the files,
-  /// ConfigError for a model that is not supported, naming each key: what it says and what would run. Keys
-  /// that begin with _ are kept and not read. A folder with an adapter (adapter_config.json) is read as the
-  /// model that it adds to, and the adapter with it. `ignored`: keys that may be unknown, by name or by path
-  /// ("text_config.x").
+  /// Reads `folder`/config.json and, if there are weights, how they are called. Of this rank alone: each rank
+  /// reads for itself. Throws IoError for the files, ConfigError for a model that is not supported, naming
+  /// each key: what it says and what would run. Keys that begin with _ are kept and not read. A folder with
+  /// an adapter (adapter_config.json) is read as the model that it adds to, and the adapter with it.
+  /// `ignored`: keys that may be unknown, by name or by path ("text_config.x").
   static ModelConfig read(const std::filesystem::path& folder, const std::set<std::string>& ignored = {});
+  /// read() from a config.json that is in memory, without a folder's weights or adapter.
   static ModelConfig from(const Document& document, const std::set<std::string>& ignored = {});
-  /// The file this came from with what has changed since, and for both versions of transformers.
+  /// The file this came from with what has changed since, in the words of transformers 4.57 and 5.15; for a
+  /// new model all of it.
   Document updated_source() const;
-  /// The same for a folder whose weights are of this format (kF32, kBF16 or kF16).
+  /// updated_source() for a folder whose weights have this format (kF32, kBF16 or kF16).
   Document to_document(DType weights = DType::kF32) const;
 };
 
-/// Says the format of the weights wherever `config` says one for the text model: at the top, where it is
-/// added if it is missing, and in the objects around the text model's keys.
+/// Sets the format of the weights (torch_dtype or dtype) wherever `config` says one for the text model: at
+/// the top, where it is added if it is missing, and in the objects around the text model's keys. Throws
+/// IoError without a model_type.
 void set_weights_dtype(Document& config, DType weights);
 
 /// Says in `document` what transformers 4.57 and 5.15 call by different names by both of them, and alike:
@@ -141,7 +149,8 @@ void set_weights_dtype(Document& config, DType weights);
 /// a default of its own for what it does not find. Families that 4.57 does not have stay as they are.
 void write_for_both_versions(const ModelConfig& config, Document& document);
 
-/// What is wrong with the numbers themselves, with the arithmetic; empty when they fit together.
+/// What is wrong with the numbers themselves, each with its arithmetic; empty when they fit together. read()
+/// and from() ask it; for a config of one's own the caller does.
 std::vector<std::string> config_violations(const ModelConfig& config);
 
 }  // namespace moeloom

@@ -9,16 +9,17 @@
 namespace moeloom {
 
 /// In place of an expert: the capacity of its expert was used up, or experts chose their tokens and fewer
-/// than K chose this one. Such a slot is not counted, sends no row and brings nothing back; the gradient of
-/// its weight is 0.
+/// than K chose this one. Such a slot is not counted, sends no row and adds nothing to its token; the
+/// gradient of its weight is 0.
 inline constexpr std::int32_t kNoExpert = -1;
 
-/// What a router chose. The same for a forward and its backward.
+/// What a router chose for T tokens of this rank, K slots each. Views: what they show must outlive them.
 struct ChosenExperts {
   std::span<const std::int32_t> topk_idx;  // [T, K]: ids among all experts; kNoExpert for a slot without one
   std::span<const float> topk_weights;     // [T, K]
-  Index top_k = 0;
+  Index top_k = 0;                         // K
 
+  /// The slots of some of the tokens, not checked.
   ChosenExperts of(const Stretch& tokens) const {
     const auto slots = [&](auto all) {
       return all.subspan(at(tokens.begin * top_k), at(tokens.size() * top_k));

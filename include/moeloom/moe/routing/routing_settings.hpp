@@ -1,5 +1,5 @@
-// What routers do that the model does not say: how they choose in training, in which precision, and over
-// which tokens their load is balanced.
+// What routers do that the model's config does not say: how they choose in training, in which precision, and
+// over which tokens their load is balanced. The same on every rank.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -18,9 +18,11 @@ struct RouterTraining {
   double capacity_factor = 0;
 };
 
+/// What logits and scores are computed in.
 enum class RouterDType { kFp32, kFp64 };
 
-/// Which tokens f and P are taken over.
+/// Which tokens the two factors of the aux loss are taken over (Fedus et al. 2021, eq. 4): f, an expert's
+/// share of the choices, and P, its mean probability.
 enum class BalanceOver {
   kMicroBatch,  // of all ranks; the loss of a step is the mean over its micro-batches
   kSequence,    // each sequence by itself, and the mean over sequences (DeepSeek-V3, eq. 17)
@@ -28,17 +30,19 @@ enum class BalanceOver {
 };
 
 struct BalanceSettings {
-  bool pooled = true;  // layers are joined to one
+  /// f and P are counted over all layers together, as transformers does; false: the mean of each layer's
+  /// loss.
+  bool pooled = true;
   BalanceOver over = BalanceOver::kMicroBatch;
 };
 
-/// What routers do that the model does not say.
+/// All of that.
 struct RoutingSettings {
   RouterTraining training = {};
   RouterDType dtype = RouterDType::kFp32;
   BalanceSettings balance = {};
-  /// The most rows that a rank may receive at once; 0: as many as come. With more, a layer runs in slices of
-  /// its tokens.
+  /// The most rows that a rank may receive at once; 0: as many as come. Where a rank would receive more, the
+  /// layer runs in slices of its tokens: the same outputs bit for bit, in less memory and more time.
   Index row_budget = 0;
 };
 

@@ -20,8 +20,8 @@ void train_block(MPI_Comm mine) {
   const Communicator ep = adopt(mine);
   const Index T = 64, D = 32, F = 48, E = 4 * ep.size(), K = 2, e = 4;
 
-  // Masters of the resident experts and room for gradients; expert ids are global, so any ep makes the same
-  // model.
+  // The weights of this rank's experts, and memory for their gradients. Numbers are drawn by an expert's
+  // place among all, so an expert has the same weights whichever rank holds it.
   const auto first = static_cast<std::uint64_t>(ep.rank() * e);
   Matrix router = normal(E, D, "router"), d_router(E, D);
   Matrix gate_up = normal(e * 2 * F, D, "gate_up", first * 2 * F * D), d_gate_up(e * 2 * F, D);

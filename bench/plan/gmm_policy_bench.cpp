@@ -5,8 +5,8 @@
 //   build/bench/gmm_policy_bench --points 10 --rounds 3
 //
 // A point is a shape, rows per expert, source ranks and micro-batches a step. Both policies decide as a run
-// would, with its budget; what all paths take is measured on moe/experts.hpp over several layers, in turn.
-// Regret is the time of the path that a policy chose over that of the fastest.
+// would, with its budget; what all paths take is measured on moe/experts/experts.hpp over several layers, in
+// turn. Regret is the time of the path that a policy chose over that of the fastest.
 #include "moe/experts/experts.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"

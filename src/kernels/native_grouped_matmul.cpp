@@ -26,7 +26,9 @@ using Product = void (*)(ConstMatrixView rows, ConstMatrixView weight, MatrixVie
 
 void multiply(Product product, const GroupedWeights& w, ConstRows given, const GroupedRows& rows,
               MatrixView result, Write mode) {
+  w.check();
   rows.check(given, result);
+  require(w.groups == rows.groups(), "grouped matmul needs a weight for each group of rows");
   const ConstMatrixView x = given.fp32();
   Matrix wide;
   for_each_group(rows, [&](Index g, Index first, Index count) {

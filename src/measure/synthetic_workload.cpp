@@ -146,8 +146,7 @@ SyntheticWorkload synthetic_workload_named(std::string_view name) {
     if (name_of(workload) == name) return workload;
     known += (known.empty() ? "" : ", ") + std::string(name_of(workload));
   }
-  throw std::invalid_argument("unknown routing \"" + std::string(name) + "\"; known: " + known +
-                              ", trace:FILE@LAYER");
+  throw std::invalid_argument("unknown routing \"" + std::string(name) + "\"; known: " + known);
 }
 
 std::optional<std::string> why_not(SyntheticWorkload workload, const WorkloadShape& shape) {

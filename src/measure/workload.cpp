@@ -1,5 +1,7 @@
 #include "measure/workload.hpp"
 
+#include <stdexcept>
+
 namespace moeloom {
 
 std::string_view name_of(const Workload& workload) {
@@ -8,7 +10,11 @@ std::string_view name_of(const Workload& workload) {
 
 Workload workload_named(std::string_view name) {
   if (name.starts_with(RecordedWorkload::kPrefix)) return Workload(RecordedWorkload(std::string(name)));
-  return synthetic_workload_named(name);
+  try {
+    return synthetic_workload_named(name);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string(error.what()) + ", trace:FILE@LAYER");
+  }
 }
 
 std::optional<std::string> why_not(const Workload& workload, const WorkloadShape& shape) {

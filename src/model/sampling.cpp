@@ -27,7 +27,8 @@ std::vector<Candidate> penalised(std::span<const float> logits, double penalty,
   for (std::size_t id = 0; id < logits.size(); ++id) all[id] = {static_cast<std::int32_t>(id), logits[id], 0};
   if (penalty == 1.0) return all;
   for (const std::int32_t id : text) {
-    const double logit = logits[at(id)];  // of the model: a token counts once
+    if (id < 0 || id >= std::ssize(logits)) continue;  // no token of this model
+    const double logit = logits[at(id)];               // of the model: a token counts once
     all[at(id)].logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
   }
   return all;

@@ -34,6 +34,8 @@ DispatcherSettings settings_of(const Communicator& ep, Index num_experts,
   DispatcherSettings opened = settings.dispatcher ? open_dispatcher(*settings.dispatcher, ep, num_experts)
                                                   : open_usual(ep, num_experts);
   opened.chunks = settings.chunks;
+  if (settings.chunks < 0)
+    throw ConfigError({"chunks = " + std::to_string(settings.chunks) + " is negative"});
   return opened;
 }
 
@@ -160,8 +162,15 @@ SparseBlock::SparseBlock(ExpertParallel& over, const RouterViews& router, const 
                                  .experts = shard_of(experts, over.parts_->ep(), over.num_experts())},
                                 settings),
                        aux_loss_coef}) {
+  check_router(settings);
+  if (settings.choose_by == ChooseBy::kHash)
+    throw ConfigError({"a hash router chooses by token ids, which a block does not get"});
   require(settings.num_experts == over.num_experts() && router.weight.rows == settings.num_experts,
           "the router's experts are not those that are spread");
+  require(router.weight.cols == experts.gate_up.cols, "the router has another width than the experts");
+  require(router.d_weight.rows == 0 ||
+              (router.d_weight.rows == router.weight.rows && router.d_weight.cols == router.weight.cols),
+          "d_weight has another shape than the router's weight");
 }
 SparseBlock::SparseBlock(SparseBlock&&) noexcept = default;
 SparseBlock::~SparseBlock() = default;

@@ -1,5 +1,7 @@
 #include "moeloom/tensor/dtype.hpp"
 
+#include "moeloom/base/errors.hpp"
+
 #include <array>
 #include <bit>
 #include <cstring>
@@ -81,6 +83,7 @@ void convert_to_float(DType type, const void* source, Index count, float* target
     case DType::kU8:
       return convert<std::uint8_t>(source, count, target, cast);
   }
+  throw Error("numbers of the format " + std::string(name_of(type)) + " are copied, not read");
 }
 
 }  // namespace moeloom

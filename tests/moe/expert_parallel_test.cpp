@@ -173,6 +173,14 @@ TEST(ExpertParallel, SaysWhatDoesNotFit) {
   const std::vector<std::int32_t> one = {0};
   EXPECT_THROW(block.forward(x, {one, std::vector<float>{1}, 1}, output), ShapeError);
   EXPECT_THROW(ExpertParallel(self, 0), ConfigError);
+  EXPECT_THROW(ExpertParallel(self, kExperts, {.chunks = -1}), ConfigError);
+  EXPECT_THROW(SparseBlock(over, guest.routes(), softmax_router(kExperts, kExperts + 1), guest.experts()),
+               ShapeError);
+  RouterSettings by_id = softmax_router(kExperts, 1);
+  by_id.choose_by = ChooseBy::kHash;
+  EXPECT_THROW(SparseBlock(over, guest.routes(), by_id, guest.experts()), ConfigError);
+  EXPECT_THROW(SparseBlock(over, {guest.router, guest.d_down}, softmax_router(kExperts, 1), guest.experts()),
+               ShapeError);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "moeloom/tensor/dtype.hpp"
 
+#include "moeloom/base/errors.hpp"
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -131,6 +133,12 @@ TEST(ConvertToFloat, ReadsEveryTypeAtAnyAlignment) {
   EXPECT_EQ(converted<std::int32_t>(DType::kI32, {-3, 7}), (Floats{-3.0f, 7.0f}));
   EXPECT_EQ(converted<std::uint8_t>(DType::kU8, {0, 255}), (Floats{0.0f, 255.0f}));
   EXPECT_EQ(converted<float>(DType::kF32, {}), Floats{});
+}
+
+TEST(ConvertToFloat, RefusesWhatIsOnlyCopied) {
+  float target = 0;
+  for (const char* name : {"BOOL", "I8", "U64", "F8_E4M3"})
+    EXPECT_THROW(convert_to_float(dtype_from_name(name).value(), "12345678", 1, &target), Error) << name;
 }
 
 }  // namespace

@@ -129,6 +129,8 @@ void grouped_forward(const GroupedWeights& w, const PackedWeights& packed, Const
   w.check();
   rows.check(given, y);
   const ConstMatrixView x = given.fp32();
+  require(w.groups == rows.groups() && x.cols == w.in() && y.cols == w.out(),
+          "grouped matmul needs x [R, in], a weight [out, in] for each group of rows and y [R, out]");
   std::vector<Product> products;
   std::vector<Index> ends;  // of their tasks
   for (Index g = 0, first = 0; g < rows.groups(); first += rows.of_group(g), ++g) {

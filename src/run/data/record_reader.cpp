@@ -19,6 +19,22 @@ std::string sum_of(const std::string& text) {
   return hex_text(checksum(std::as_bytes(std::span(text))));
 }
 
+/// Equal for equal values alone.
+std::string whole_text_of(const JsonValue& value) {
+  std::string all;
+  if (const JsonValue::Object* members = value.object()) {
+    for (const auto& [name, member] : *members)
+      all += std::to_string(name.size()) + ":" + name + "=" + whole_text_of(member) + ",";
+    return "{" + all + "}";
+  }
+  if (const JsonValue::Array* array = value.array()) {
+    for (const JsonValue& each : *array) all += whole_text_of(each) + ",";
+    return "[" + all + "]";
+  }
+  if (const std::string* text = value.text()) return std::to_string(text->size()) + ":" + *text;
+  return described(value);
+}
+
 }  // namespace
 
 std::tm day_of(const std::filesystem::path& file) {
@@ -87,7 +103,8 @@ std::string RecordReader::key() const {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"})
     if (std::filesystem::exists(text_.folder() / name))
       tokenizer += " " + sum_of(read_text_file(text_.folder() / name));
-  if (!rows_.switches.text.empty()) key += "template switches: " + rows_.switches.text + "\n";
+  for (const auto& [name, value] : rows_.switches.variables)
+    key += "template switch: " + name + " " + whole_text_of(value) + "\n";
   if (!ignored_keys_.empty())
     key += "ignored keys: " + joined({ignored_keys_.begin(), ignored_keys_.end()}, ",") + "\n";
   key += "tokenizer: " + tokenizer + "\ntemplate:";

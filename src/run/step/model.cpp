@@ -37,6 +37,42 @@ std::unique_ptr<TrainingState> make_state(const Mesh& mesh, const ModelConfig& c
                               .routing = settings.routing});
 }
 
+/// Throws ShapeError unless a batch is what a decoder can read: one that only this rank refuses inside a
+/// collective would leave the others waiting.
+void check_batch(const Batch& batch, const ModelConfig& config) {
+  const Index tokens = batch.tokens();
+  require(std::ssize(batch.input_ids) == tokens && std::ssize(batch.targets) == tokens,
+          "a batch has an id and a target for each of its tokens");
+  require(batch.is_real.empty() || std::ssize(batch.is_real) == tokens,
+          "is_real has a number for each token, or none");
+  const auto is_id = [&](std::int32_t id) { return id >= 0 && id < config.vocab_size; };
+  require(std::ranges::all_of(batch.input_ids, is_id) &&
+              std::ranges::all_of(batch.targets, [&](auto id) { return id == kIgnored || is_id(id); }),
+          "ids go from 0 to " + std::to_string(config.vocab_size - 1));
+  if (!batch.segment_offsets.empty()) check_segments(batch);
+  Index sparse = 0;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) sparse += config.is_sparse(layer) ? 1 : 0;
+  require(batch.given_topk_idx.empty() || std::ssize(batch.given_topk_idx) == sparse,
+          "given_topk_idx has a list for each layer with experts, or none");
+  for (const auto& chosen : batch.given_topk_idx)
+    require(std::ssize(chosen) == tokens * config.num_experts_per_tok &&
+                std::ranges::all_of(chosen,
+                                    [&](auto expert) { return expert >= 0 && expert < config.num_experts; }),
+            "given_topk_idx has " + std::to_string(config.num_experts_per_tok) + " experts for each token");
+}
+
+/// The same on every rank.
+void check_model(const Mesh& mesh, const ModelConfig& config, const ModelSettings& settings) {
+  agree(mesh.world(), [&] {
+    std::vector<std::string> wrong = config_violations(config);
+    for (std::string& text :
+         mesh_violations(mesh.shape(), mesh.world().size(), config.has_experts() ? config.num_experts : 0))
+      wrong.push_back(std::move(text));
+    if (!wrong.empty()) throw ConfigError(wrong);
+    check_shape(settings.batch, mesh.world().size());
+  });
+}
+
 StepTokens tokens_of(const std::vector<Batch>& batches, const Communicator& world) {
   std::int64_t counts[] = {0, 0};
   for (const Batch& batch : batches) {
@@ -76,12 +112,12 @@ struct Model::Parts {
       require(std::ssize(micro_batches) == shape.micro_batches,
               "a step has " + std::to_string(shape.micro_batches) + " micro-batches of each rank, not " +
                   std::to_string(micro_batches.size()));
-      for (const Batch& batch : micro_batches)
-        require(batch.sequences == sequences && batch.sequence_length == shape.length &&
-                    std::ssize(batch.input_ids) == batch.tokens() &&
-                    std::ssize(batch.targets) == batch.tokens(),
+      for (const Batch& batch : micro_batches) {
+        require(batch.sequences == sequences && batch.sequence_length == shape.length,
                 "a micro-batch of a rank has " + std::to_string(sequences) + " sequences of " +
-                    std::to_string(shape.length) + " tokens, each with its target");
+                    std::to_string(shape.length) + " tokens");
+        check_batch(batch, config);
+      }
     });
   }
 
@@ -98,7 +134,7 @@ struct Model::Parts {
 };
 
 Model::Model(Mesh mesh, const ModelConfig& config, const ModelSettings& settings) {
-  check_shape(settings.batch, mesh.world().size());
+  check_model(mesh, config, settings);
   parts_ = std::make_unique<Parts>(std::move(mesh), config, settings);
   initialise(parts_->state->store, config, settings.seed);
   parts_->state->store.settle();
@@ -142,19 +178,37 @@ Index Model::steps() const {
   return parts_->steps;
 }
 double Model::evaluate(const std::vector<Batch>& batches) {
+  const Parts& p = *parts_;
+  const auto mine = static_cast<double>(batches.size());
+  const double most = p.mesh.world().all_max(mine), fewest = -p.mesh.world().all_max(-mine);
+  agree(p.mesh.world(), [&] {
+    require(most == fewest, "each rank gives equally many batches, if need be empty ones");
+    for (const Batch& batch : batches) check_batch(batch, p.config);
+  });
   return parts_->trainer.evaluate(batches);
 }
 std::vector<double> Model::token_losses(const Batch& batch) {
+  agree(parts_->mesh.ep(), [&] { check_batch(batch, parts_->config); });
   parts_->trainer.settle();
   return parts_->state->decoder.token_losses(batch);
 }
 Matrix Model::logits(const Batch& batch) {
+  agree(parts_->mesh.ep(), [&] { check_batch(batch, parts_->config); });
   parts_->trainer.settle();
   return parts_->state->decoder.logits(batch);
 }
 std::vector<std::int32_t> Model::generate(std::vector<std::int32_t> prompt, Index tokens,
                                           const SamplingSettings& sampling,
                                           const std::vector<std::int32_t>& end_tokens) {
+  agree(parts_->mesh.world(), [&] {
+    check(sampling);
+    const ModelConfig& config = parts_->config;
+    require(std::ranges::all_of(prompt, [&](auto id) { return id >= 0 && id < config.vocab_size; }),
+            "ids go from 0 to " + std::to_string(config.vocab_size - 1));
+    require(tokens >= 0 && std::ssize(prompt) + tokens <= config.max_position_embeddings,
+            "prompt and tokens are more than max_position_embeddings = " +
+                std::to_string(config.max_position_embeddings));
+  });
   parts_->trainer.settle();
   return moeloom::generate(parts_->state->decoder, parts_->mesh, std::move(prompt),
                            {.tokens = tokens, .sampling = sampling, .end_tokens = end_tokens});

@@ -111,7 +111,23 @@ TEST(Model, SaysWhatABatchMustBe) {
   EXPECT_THROW(model.step({batch_of(2, 8, 1), batch_of(2, 7, 1)}), AgreedError);
   EXPECT_THROW(model.load("/nowhere"), AgreedError);
   EXPECT_THROW(Model(Mesh::single(), small_model(), {.batch = {.sequences = 3, .micro_batches = 2}}),
-               ShapeError);
+               AgreedError);
+  ModelConfig wrong = small_model();
+  wrong.num_experts_per_tok = 9;
+  EXPECT_THROW(Model(Mesh::single(), wrong, kSettings), AgreedError);
+  Batch batch = batch_of(2, 8, 1);
+  batch.input_ids[3] = 256;
+  EXPECT_THROW(model.logits(batch), AgreedError);
+  EXPECT_THROW(model.evaluate({batch}), AgreedError);
+  batch = batch_of(2, 8, 1);
+  batch.given_topk_idx = {{0, 1}};
+  EXPECT_THROW(model.token_losses(batch), AgreedError);
+  batch = batch_of(2, 8, 1);
+  batch.is_real = {1};
+  EXPECT_THROW(model.token_losses(batch), AgreedError);
+  EXPECT_THROW(model.generate({1}, 4, {.temperature = -1}), AgreedError);
+  EXPECT_THROW(model.generate({256}, 4), AgreedError);
+  EXPECT_THROW(model.generate({1}, small_model().max_position_embeddings), AgreedError);
   EXPECT_EQ(model.steps(), 0);
 }
 

@@ -16,12 +16,12 @@ int main(int argc, char** argv) {
     TrainOptions options;
     options.model.folder = argv[1];
     options.data.sources = {{argv[2]}};
-    options.run.export_folder = argv[3];
     options.run.folder = std::string(argv[3]) + ".run";
     options.run.sample_chars = 0;
     options.run.overwrite = true;  // one that was killed before its first checkpoint
     options.batch = {.sequences = 4, .length = 64};
     if (!checkpoints_of(options.run.folder).empty()) options = options_of_run(options.run.folder);
+    options.run.export_folder = argv[3];
     options.mesh.ep = Communicator::world().size();
     options.run.steps = argc > 4 ? std::stoll(argv[4]) : 200;
     RunHost host{.stop = [&] { return signals.take(); }};

@@ -12,6 +12,12 @@ Communicator adopt(MPI_Comm comm) {
   if (level < MPI_THREAD_FUNNELED)
     throw MpiError(
         "adopt: MPI was started for one thread; start it by MPI_Init_thread with MPI_THREAD_FUNNELED");
+  int is_main = 0;
+  check_mpi(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
+  if (is_main == 0 && level < MPI_THREAD_SERIALIZED)
+    throw MpiError(
+        "adopt: MPI is called by another thread than the one that started it, for which it has to be started "
+        "with MPI_THREAD_SERIALIZED or more");
   auto handle = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
   check_mpi(MPI_Comm_dup(comm, &handle->comm), "MPI_Comm_dup");
   Communicator ranks = Communicator::of(std::move(handle));

@@ -4,6 +4,9 @@
 #include "moe/moe_layer.hpp"
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace moeloom {
@@ -58,12 +61,32 @@ ExpertShard shard_of(const ExpertViews& views, const Communicator& ep, Index num
           .activation = views.activation};
 }
 
+void check_router_of(const RouterViews& router, const RouterSettings& settings, Index experts, Index width) {
+  check_router(settings);
+  if (settings.choose_by == ChooseBy::kHash)
+    throw ConfigError({"a hash router chooses by token ids, which a block does not get"});
+  require(settings.num_experts == experts && router.weight.rows == experts,
+          "the router's experts are not those that are spread");
+  require(router.weight.cols == width, "the router has another width than the experts");
+  require(router.d_weight.rows == 0 || (router.d_weight.rows == experts && router.d_weight.cols == width),
+          "d_weight has another shape than the router's weight");
+}
+
+/// Rows [T, width]. Without tokens a view may have any width, but rows of other ranks have theirs.
+template <typename Number>
+BasicView<Number> tokens_of(BasicView<Number> rows, Index tokens, Index width, const char* name) {
+  require(rows.rows == tokens && (tokens == 0 || rows.cols == width),
+          std::string(name) + " must be [" + std::to_string(tokens) + ", " + std::to_string(width) + "]");
+  return tokens > 0 ? rows : BasicView<Number>(nullptr, 0, width);
+}
+
 }  // namespace
 
 struct ExpertParallel::Parts {
   Parts(const Communicator& ep, Index num_experts, const ExpertParallelSettings& settings)
       : num_experts(num_experts),
         kernels(settings.kernels ? *settings.kernels : all_kernels()),
+        weights_stay(settings.weights_stay),
         opened(settings_of(ep, num_experts, settings)),
         dispatcher(ep, num_experts, opened),
         experts(opened) {}
@@ -81,6 +104,7 @@ struct ExpertParallel::Parts {
 
   Index num_experts;
   KernelTable kernels;
+  bool weights_stay;
   DispatcherSettings opened;
   Dispatcher dispatcher;
   ExpertRunner experts;
@@ -100,46 +124,87 @@ DispatcherKind ExpertParallel::dispatcher() const {
   return parts_->dispatcher.kind();
 }
 
+namespace {
+
+/// What both kinds of block know of a forward until its backward.
+struct Passes {
+  Index width = 0;   // D
+  Index tokens = 0;  // of the last forward
+  std::uint64_t version = 1;
+  bool ran = false;  // forward, and no backward since
+
+  void begin_forward(Index of, bool weights_stay) {
+    tokens = of;
+    version += weights_stay ? 0 : 1;
+    ran = true;
+  }
+  void begin_backward() { require(std::exchange(ran, false), "a backward needs a forward of its own"); }
+};
+
+}  // namespace
+
 struct ExpertBlock::Parts {
   ExpertParallel::Parts& over;
   RoutedExperts experts;
-  std::uint64_t version = 1;
-  bool ran = false;  // forward, and no backward since
+  Passes passes;
   // The caller's may be gone when backward reads them.
   std::vector<std::int32_t> topk_idx = {};
   std::vector<float> topk_weights = {};
   Index top_k = 0;
 
   ChosenExperts chosen() const { return {topk_idx, topk_weights, top_k}; }
+  void take(const ChosenExperts& chosen, Index tokens) {
+    const Index slots = tokens * chosen.top_k;
+    require(chosen.top_k >= 1 && chosen.top_k <= over.num_experts, "K goes from 1 to E");
+    require(std::ssize(chosen.topk_idx) == slots && std::ssize(chosen.topk_weights) == slots,
+            "topk_idx and topk_weights must have K slots for each token");
+    require(std::ranges::all_of(chosen.topk_idx,
+                                [&](auto expert) {
+                                  return expert == kNoExpert || (expert >= 0 && expert < over.num_experts);
+                                }),
+            "experts go from 0 to " + std::to_string(over.num_experts - 1));
+    topk_idx.assign(chosen.topk_idx.begin(), chosen.topk_idx.end());
+    topk_weights.assign(chosen.topk_weights.begin(), chosen.topk_weights.end());
+    top_k = chosen.top_k;
+  }
 };
 
-ExpertBlock::ExpertBlock(ExpertParallel& over, const ExpertViews& experts)
-    : parts_(
-          new Parts{*over.parts_, RoutedExperts(shard_of(experts, over.parts_->ep(), over.num_experts()))}) {}
+ExpertBlock::ExpertBlock(ExpertParallel& over, const ExpertViews& experts) {
+  ExpertParallel::Parts& parts = *over.parts_;
+  agree(parts.ep(), [&] {
+    parts_ = std::unique_ptr<Parts>(new Parts{
+        parts, RoutedExperts(shard_of(experts, parts.ep(), parts.num_experts)), {experts.gate_up.cols}});
+  });
+}
 ExpertBlock::ExpertBlock(ExpertBlock&&) noexcept = default;
 ExpertBlock::~ExpertBlock() = default;
 
 void ExpertBlock::forward(ConstMatrixView hidden_states, const ChosenExperts& chosen, MatrixView output) {
-  const Index slots = hidden_states.rows * chosen.top_k;
-  require(std::ssize(chosen.topk_idx) == slots && std::ssize(chosen.topk_weights) == slots,
-          "topk_idx and topk_weights must have K slots for each token");
   Parts& p = *parts_;
-  p.topk_idx.assign(chosen.topk_idx.begin(), chosen.topk_idx.end());
-  p.topk_weights.assign(chosen.topk_weights.begin(), chosen.topk_weights.end());
-  p.top_k = chosen.top_k;
-  p.experts.forward(p.over.context(p.version, true), hidden_states, p.chosen(), output);
-  p.ran = true;
+  const Index tokens = hidden_states.rows;
+  agree(p.over.ep(), [&] {
+    hidden_states = tokens_of(hidden_states, tokens, p.passes.width, "hidden_states");
+    output = tokens_of(output, tokens, p.passes.width, "output");
+    p.take(chosen, tokens);
+  });
+  p.passes.begin_forward(tokens, p.over.weights_stay);
+  p.experts.forward(p.over.context(p.passes.version, true), hidden_states, p.chosen(), output);
 }
 
 std::span<const float> ExpertBlock::backward(ConstMatrixView d_output, MatrixView d_hidden_states) {
   Parts& p = *parts_;
-  require(std::exchange(p.ran, false), "a backward needs a forward of its own");
+  agree(p.over.ep(), [&] {
+    p.passes.begin_backward();
+    d_output = tokens_of(d_output, p.passes.tokens, p.passes.width, "d_output");
+    d_hidden_states = tokens_of(d_hidden_states, p.passes.tokens, p.passes.width, "d_hidden_states");
+  });
   // Rows are not sent again, so that the tokens of the forward are not needed.
-  return p.experts.backward(p.over.context(p.version, true), {}, p.chosen(), d_output, d_hidden_states);
+  return p.experts.backward(p.over.context(p.passes.version, true), {}, p.chosen(), d_output,
+                            d_hidden_states);
 }
 
 void ExpertBlock::weights_changed() {
-  ++parts_->version;
+  ++parts_->passes.version;
 }
 Index ExpertBlock::rows() const {
   return parts_->experts.activations().plan.rows();
@@ -148,56 +213,60 @@ Index ExpertBlock::rows() const {
 struct SparseBlock::Parts {
   ExpertParallel::Parts& over;
   MoeLayer layer;
+  Passes passes;
   double aux_loss_coef = 0;
   RouterStatistics here = {}, everywhere = {};
-  std::uint64_t version = 1;
-  bool ran = false;
 };
 
 SparseBlock::SparseBlock(ExpertParallel& over, const RouterViews& router, const RouterSettings& settings,
-                         const ExpertViews& experts, double aux_loss_coef)
-    : parts_(new Parts{*over.parts_,
-                       MoeLayer({.router = router.weight,
-                                 .d_router = router.d_weight,
-                                 .experts = shard_of(experts, over.parts_->ep(), over.num_experts())},
-                                settings),
-                       aux_loss_coef}) {
-  check_router(settings);
-  if (settings.choose_by == ChooseBy::kHash)
-    throw ConfigError({"a hash router chooses by token ids, which a block does not get"});
-  require(settings.num_experts == over.num_experts() && router.weight.rows == settings.num_experts,
-          "the router's experts are not those that are spread");
-  require(router.weight.cols == experts.gate_up.cols, "the router has another width than the experts");
-  require(router.d_weight.rows == 0 ||
-              (router.d_weight.rows == router.weight.rows && router.d_weight.cols == router.weight.cols),
-          "d_weight has another shape than the router's weight");
+                         const ExpertViews& experts, double aux_loss_coef) {
+  ExpertParallel::Parts& parts = *over.parts_;
+  agree(parts.ep(), [&] {
+    check_router_of(router, settings, parts.num_experts, experts.gate_up.cols);
+    const MoeWeights weights{.router = router.weight,
+                             .d_router = router.d_weight,
+                             .experts = shard_of(experts, parts.ep(), parts.num_experts)};
+    parts_ = std::unique_ptr<Parts>(
+        new Parts{parts, MoeLayer(weights, settings), {experts.gate_up.cols}, aux_loss_coef});
+  });
 }
 SparseBlock::SparseBlock(SparseBlock&&) noexcept = default;
 SparseBlock::~SparseBlock() = default;
 
 double SparseBlock::forward(ConstMatrixView hidden_states, MatrixView output) {
   Parts& p = *parts_;
+  const Index tokens = hidden_states.rows;
+  agree(p.over.ep(), [&] {
+    hidden_states = tokens_of(hidden_states, tokens, p.passes.width, "hidden_states");
+    output = tokens_of(output, tokens, p.passes.width, "output");
+  });
+  p.passes.begin_forward(tokens, p.over.weights_stay);
   p.here = RouterStatistics(1, p.over.num_experts);
-  p.layer.forward(p.over.context(p.version, true), hidden_states, output, p.here);
+  p.layer.forward(p.over.context(p.passes.version, true), hidden_states, output, p.here);
   p.everywhere = p.here;
   p.everywhere.sum_over(p.over.ep());
-  p.ran = true;
   return aux_loss(p.everywhere);
 }
 
 void SparseBlock::backward(ConstMatrixView hidden_states, ConstMatrixView d_output,
                            MatrixView d_hidden_states) {
   Parts& p = *parts_;
-  require(std::exchange(p.ran, false), "a backward needs a forward of its own");
+  const Index tokens = p.passes.tokens, width = p.passes.width;
+  agree(p.over.ep(), [&] {
+    p.passes.begin_backward();
+    hidden_states = tokens_of(hidden_states, tokens, width, "hidden_states");
+    d_output = tokens_of(d_output, tokens, width, "d_output");
+    d_hidden_states = tokens_of(d_hidden_states, tokens, width, "d_hidden_states");
+  });
   RouterLossGradient losses;
   if (p.aux_loss_coef != 0)
     losses =
         router_loss_gradient(0, p.here, p.everywhere.chosen(), p.everywhere.chosen(), {}, p.aux_loss_coef, 0);
-  p.layer.backward(p.over.context(p.version, true), hidden_states, losses, d_output, d_hidden_states);
+  p.layer.backward(p.over.context(p.passes.version, true), hidden_states, losses, d_output, d_hidden_states);
 }
 
 void SparseBlock::weights_changed() {
-  ++parts_->version;
+  ++parts_->passes.version;
 }
 Index SparseBlock::rows() const {
   return parts_->layer.experts().activations().plan.rows();

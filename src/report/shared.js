@@ -64,7 +64,7 @@ function with_tip(element, text_at) {
 }
 
 // What a reader chose stays when the page loads itself again.
-const kStored = 'moeloom ' + location.pathname;
+const kStored = 'moeloom ' + location.pathname + ' ' + (data.runs || []).map(run => run.name).join();
 const choice = {smoothing: 0, log: false, axis: 'step', hidden: [], zoom: null, scroll: 0};
 try { Object.assign(choice, JSON.parse(sessionStorage.getItem(kStored)) || {}); } catch { /* a new start */ }
 function store() {

@@ -57,6 +57,19 @@ class OneBlasThread {
   }
 };
 
+/// gemm_serial() for who has seen to the threads.
+void multiply(ConstMatrixView a, ConstMatrixView b, MatrixView c, GemmOptions o) {
+  const Index depth = o.transpose_a ? a.rows : a.cols;
+  require((o.transpose_a ? a.cols : a.rows) == c.rows, "gemm: rows of op(a) must equal rows of c");
+  require((o.transpose_b ? b.cols : b.rows) == depth, "gemm: rows of op(b) must equal columns of op(a)");
+  require((o.transpose_b ? b.rows : b.cols) == c.cols, "gemm: columns of op(b) must equal columns of c");
+  if (c.rows == 0 || c.cols == 0) return;
+  cblas_sgemm(CblasRowMajor, o.transpose_a ? CblasTrans : CblasNoTrans,
+              o.transpose_b ? CblasTrans : CblasNoTrans, blas_int(c.rows), blas_int(c.cols), blas_int(depth),
+              o.alpha, a.data, blas_int(std::max<Index>(a.stride, 1)), b.data,
+              blas_int(std::max<Index>(b.stride, 1)), o.beta, c.data, blas_int(std::max<Index>(c.stride, 1)));
+}
+
 std::vector<double> widened(ConstMatrixView x) {
   std::vector<double> wide;
   wide.reserve(static_cast<std::size_t>(x.size()));
@@ -67,16 +80,8 @@ std::vector<double> widened(ConstMatrixView x) {
 }  // namespace
 
 void gemm_serial(ConstMatrixView a, ConstMatrixView b, MatrixView c, GemmOptions o) {
-  const Index depth = o.transpose_a ? a.rows : a.cols;
-  require((o.transpose_a ? a.cols : a.rows) == c.rows, "gemm: rows of op(a) must equal rows of c");
-  require((o.transpose_b ? b.cols : b.rows) == depth, "gemm: rows of op(b) must equal columns of op(a)");
-  require((o.transpose_b ? b.rows : b.cols) == c.cols, "gemm: columns of op(b) must equal columns of c");
-  if (c.rows == 0 || c.cols == 0) return;
   const OneBlasThread one;
-  cblas_sgemm(CblasRowMajor, o.transpose_a ? CblasTrans : CblasNoTrans,
-              o.transpose_b ? CblasTrans : CblasNoTrans, blas_int(c.rows), blas_int(c.cols), blas_int(depth),
-              o.alpha, a.data, blas_int(std::max<Index>(a.stride, 1)), b.data,
-              blas_int(std::max<Index>(b.stride, 1)), o.beta, c.data, blas_int(std::max<Index>(c.stride, 1)));
+  multiply(a, b, c, o);
 }
 
 std::string blas_library() {
@@ -84,21 +89,22 @@ std::string blas_library() {
 }
 
 void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
+  const OneBlasThread one;
   require(x.rows == y.rows, "matmul needs as many rows of x as of y");
   parallel_blocks(x.rows, kGemmRows, [&](Index begin, Index end) {
-    gemm_serial(x.rows_from(begin, end - begin), w, y.rows_from(begin, end - begin),
-                {.transpose_b = true, .beta = beta_of(mode)});
+    multiply(x.rows_from(begin, end - begin), w, y.rows_from(begin, end - begin),
+             {.transpose_b = true, .beta = beta_of(mode)});
   });
 }
 
 void matmul(ConstMatrixView x, ConstMatrixView w, BasicView<double> y) {
+  const OneBlasThread one;
   require(x.rows == y.rows && x.cols == w.cols && w.rows == y.cols && y.contiguous(),
           "a product in double needs x [M, in], w [out, in] and y [M, out]");
   if (y.size() == 0) return;
   const std::vector<double> wide_w = widened(w);
   parallel_blocks(x.rows, kGemmRows, [&](Index begin, Index end) {
     const std::vector<double> wide_x = widened(x.rows_from(begin, end - begin));
-    const OneBlasThread one;
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(end - begin), blas_int(w.rows),
                 blas_int(w.cols), 1.0, wide_x.data(), blas_int(w.cols), wide_w.data(), blas_int(w.cols), 0.0,
                 y.row(begin), blas_int(w.rows));
@@ -106,22 +112,23 @@ void matmul(ConstMatrixView x, ConstMatrixView w, BasicView<double> y) {
 }
 
 void matmul_input_grad(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Write mode) {
+  const OneBlasThread one;
   require(dy.rows == dx.rows, "an input gradient needs as many rows of dy as of dx");
   parallel_blocks(dy.rows, kGemmRows, [&](Index begin, Index end) {
-    gemm_serial(dy.rows_from(begin, end - begin), w, dx.rows_from(begin, end - begin),
-                {.beta = beta_of(mode)});
+    multiply(dy.rows_from(begin, end - begin), w, dx.rows_from(begin, end - begin), {.beta = beta_of(mode)});
   });
 }
 
 void matmul_weight_grad(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode) {
+  const OneBlasThread one;
   require(dy.rows == x.rows, "a weight gradient needs as many rows of dy as of x");
   if (dy.rows == 0 && mode == Write::kReplace) return fill(dw, 0.0f);
   parallel_blocks(dw.cols, kGemmColumns, [&](Index begin, Index end) {
     for (Index row = 0; row < dy.rows; row += kSumChunkRows) {
       const Index rows = std::min(kSumChunkRows, dy.rows - row);
-      gemm_serial(dy.rows_from(row, rows), x.rows_from(row, rows).cols_from(begin, end - begin),
-                  dw.cols_from(begin, end - begin),
-                  {.transpose_a = true, .beta = row == 0 ? beta_of(mode) : 1.0f});
+      multiply(dy.rows_from(row, rows), x.rows_from(row, rows).cols_from(begin, end - begin),
+               dw.cols_from(begin, end - begin),
+               {.transpose_a = true, .beta = row == 0 ? beta_of(mode) : 1.0f});
     }
   });
 }

@@ -126,7 +126,7 @@ TEST(ExpertParallel, ExpertsServeARouterOfSomebodyElse) {
     }
     for (Index d = 0; d < kHidden; ++d) EXPECT_NEAR(output.view()(t, d), sum[at(d)], 1e-5) << t << ' ' << d;
   }
-  EXPECT_THROW(block.backward(up, d_x), ShapeError) << "once a forward";
+  EXPECT_THROW(block.backward(up, d_x), AgreedError) << "once a forward";
 }
 
 TEST(ExpertParallel, AddsTheGradientOfTheLossOfBalance) {
@@ -154,6 +154,55 @@ TEST(ExpertParallel, AddsTheGradientOfTheLossOfBalance) {
   }
 }
 
+TEST(ExpertParallel, SeesThatWeightsHaveChangedUnlessTheyAreSaidToStay) {
+  const Communicator ep = largest_ep(Communicator::world(), kExperts);
+  const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(kExperts, 43);
+  const Matrix x = random_matrix(64, kHidden, 44);
+  for (const bool stay : {false, true}) {
+    Guest guest(weights, ep);
+    ExpertParallelSettings settings = with_kernels(block_kernels(true));
+    settings.weights_stay = stay;
+    ExpertParallel over(ep, kExperts, settings);
+    SparseBlock block(over, guest.routes(), softmax_router(kExperts, kTopK), guest.experts());
+    const auto output = [&] {
+      Matrix y(x.rows(), kHidden);
+      block.forward(x, y);
+      return y;
+    };
+    const Matrix before = output();
+    for (float& weight : guest.down.view().flat()) weight *= 2;
+    const Matrix after = output();
+    block.weights_changed();
+    const Matrix told = output();
+    for (Index i = 0; i < before.view().size(); ++i) {
+      ASSERT_EQ(told.view().data[i], 2 * before.view().data[i]);
+      if (!stay) ASSERT_EQ(after.view().data[i], told.view().data[i]);
+    }
+  }
+}
+
+TEST(ExpertParallel, OneRankWithoutTokensGivesAnEmptyViewAndOneThatIsWrongTellsAll) {
+  const Communicator ep = largest_ep(Communicator::world(), kExperts);
+  const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(kExperts, 53);
+  Guest guest(weights, ep);
+  ExpertParallel over(ep, kExperts);
+  ExpertBlock block(over, guest.experts());
+  const Index tokens = ep.rank() == 0 ? 0 : 7;
+  const Matrix x = tokens == 0 ? Matrix() : random_matrix(tokens, kHidden, 54);
+  Matrix output = tokens == 0 ? Matrix() : Matrix(tokens, kHidden), d_x = Matrix::copy_of(output);
+  std::vector<std::int32_t> chosen(at(tokens), 0);
+  const std::vector<float> by(at(tokens), 1.0f);
+  block.forward(x, {chosen, by, 1}, output);
+  EXPECT_EQ(std::ssize(block.backward(output, d_x)), tokens);
+  const bool last = ep.rank() == ep.size() - 1;
+  if (last && tokens > 0) chosen.back() = kExperts;
+  if (ep.size() > 1) {
+    EXPECT_THROW(block.forward(x, {chosen, by, 1}, output), AgreedError);
+    if (last) chosen.back() = 0;
+    block.forward(x, {chosen, by, 1}, output);
+  }
+}
+
 TEST(ExpertParallel, SaysWhatDoesNotFit) {
   const Communicator self = Communicator::self();
   const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(kExperts, 33);
@@ -162,25 +211,25 @@ TEST(ExpertParallel, SaysWhatDoesNotFit) {
   EXPECT_EQ(over.num_experts(), kExperts);
   ExpertViews experts = guest.experts();
   experts.d_down = guest.d_gate_up;
-  EXPECT_THROW(ExpertBlock(over, experts), ShapeError);
+  EXPECT_THROW(ExpertBlock(over, experts), AgreedError);
   ExpertParallel fewer(self, kExperts - 1);
-  EXPECT_THROW(ExpertBlock(fewer, guest.experts()), ShapeError);
+  EXPECT_THROW(ExpertBlock(fewer, guest.experts()), AgreedError);
   EXPECT_THROW(SparseBlock(over, guest.routes(), softmax_router(kExperts + 1, 1), guest.experts()),
-               ShapeError);
+               AgreedError);
   ExpertBlock block(over, guest.experts());
   const Matrix x(2, kHidden);
   Matrix output(2, kHidden);
   const std::vector<std::int32_t> one = {0};
-  EXPECT_THROW(block.forward(x, {one, std::vector<float>{1}, 1}, output), ShapeError);
+  EXPECT_THROW(block.forward(x, {one, std::vector<float>{1}, 1}, output), AgreedError);
   EXPECT_THROW(ExpertParallel(self, 0), ConfigError);
   EXPECT_THROW(ExpertParallel(self, kExperts, {.chunks = -1}), ConfigError);
   EXPECT_THROW(SparseBlock(over, guest.routes(), softmax_router(kExperts, kExperts + 1), guest.experts()),
-               ShapeError);
+               AgreedError);
   RouterSettings by_id = softmax_router(kExperts, 1);
   by_id.choose_by = ChooseBy::kHash;
-  EXPECT_THROW(SparseBlock(over, guest.routes(), by_id, guest.experts()), ConfigError);
+  EXPECT_THROW(SparseBlock(over, guest.routes(), by_id, guest.experts()), AgreedError);
   EXPECT_THROW(SparseBlock(over, {guest.router, guest.d_down}, softmax_router(kExperts, 1), guest.experts()),
-               ShapeError);
+               AgreedError);
 }
 
 }  // namespace

@@ -7,12 +7,14 @@
 //   block.backward(hidden_states, d_output, d_hidden_states);
 //
 // Weights are views of the caller's memory: fp32, each rank's own experts (experts_of(E, ep.size(), rank)),
-// stacked. Results have the same bits at every ep that is a power of two; gradients of experts are those of
-// all ranks' tokens, gradients of a router those of this rank's, to be summed over ranks.
+// stacked. A rank's outputs depend on its tokens alone, not on ep: they have the same bits wherever it has as
+// many of them. Gradients of experts are those of all ranks' tokens, gradients of a router those of this
+// rank's, to be summed over ranks.
 //
 // All ranks of ep make these objects and call their functions in the same order, on the thread that MPI calls
-// main. An error that is not AgreedError may have come on one rank while the others wait for it: then the job
-// has to end (abort_all_ranks).
+// main. What is wrong with shapes, choices and settings of any rank is compared first, and thrown on all of
+// them (AgreedError); after any other exception, of one rank alone, the others may wait for it: the job has
+// to end (abort_all_ranks).
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
@@ -35,6 +37,9 @@ struct ExpertParallelSettings {
   /// Parts, of whole experts each, in which a layer's rows travel while other experts compute; 0: rows travel
   /// whole, and all experts wait for them. The bits are the same.
   Index chunks = 0;
+  /// What is packed of weights is made anew in each forward, because they may have changed; true: only after
+  /// weights_changed(), as for several micro-batches of a step.
+  bool weights_stay = false;
 };
 
 /// How rows travel, and buffers that every layer of a rank shares: layers use it one after the other, each
@@ -72,22 +77,22 @@ struct ExpertViews {
 /// Experts for callers that choose them: one layer's.
 class ExpertBlock {
  public:
-  /// `over`, and what the views show, must outlive it. No collective. Throws ShapeError for views that do not
-  /// fit each other or the number of experts.
+  /// `over`, and what the views show, must outlive it. Collective over ep. Throws AgreedError for views that
+  /// do not fit each other or the number of experts.
   ExpertBlock(ExpertParallel& over, const ExpertViews& experts);
   ExpertBlock(ExpertBlock&&) noexcept;
   ~ExpertBlock();
 
   /// hidden_states [T, D] -> the sum over a token's slots of weight * expert, added to output [T, D]. T may
   /// differ from rank to rank and be 0; `chosen`, with K the same on every rank, is copied. Collective over
-  /// ep. Throws ShapeError for shapes and for experts outside [0, E), CorruptError where ranks do not agree
-  /// about rows, MpiError: on the ranks that meet it.
+  /// ep. Throws AgreedError for shapes and for experts outside [0, E) other than kNoExpert, CorruptError
+  /// where ranks do not agree about rows, MpiError: on the ranks that meet it.
   void forward(ConstMatrixView hidden_states, const ChosenExperts& chosen, MatrixView output);
   /// Of the last forward: d_output [T, D] -> d_hidden_states [T, D], replaced, and gradients of weights,
   /// added to the views. Returns d_topk_weights [T, K], which stand until the next backward of any layer of
-  /// `over`. Collective over ep. Throws as forward(), and ShapeError for a second backward of one forward.
+  /// `over`. Collective over ep. Throws as forward(), also for a second backward of one forward.
   std::span<const float> backward(ConstMatrixView d_output, MatrixView d_hidden_states);
-  /// To be called when weights have changed: what was packed of them is packed again. No collective.
+  /// With weights_stay: they have changed, and what was packed of them is packed again. No collective.
   void weights_changed();
   /// R: rows that the last forward brought to this rank's experts.
   Index rows() const;
@@ -108,8 +113,8 @@ class SparseBlock {
  public:
   /// As ExpertBlock's; what the views and the spans of `settings` show must outlive it. aux_loss_coef: what
   /// the gradient of the loss of balance is multiplied by (Fedus et al. 2021, eq. 4, over the tokens of all
-  /// ranks of ep), which backward() adds; 0: none. Throws ShapeError where router, settings and `over` have
-  /// different numbers of experts; `settings` are checked in the first forward (check_router).
+  /// ranks of ep), which backward() adds; 0: none. Throws AgreedError for settings that check_router()
+  /// refuses, a hash router, and where router, settings and `over` have different numbers of experts.
   SparseBlock(ExpertParallel& over, const RouterViews& router, const RouterSettings& settings,
               const ExpertViews& experts, double aux_loss_coef = 0);
   SparseBlock(SparseBlock&&) noexcept;

@@ -71,7 +71,7 @@ struct Asking::Parts {
       Violations violations;
       words(other_way);
       how = continuation(settings, true, violations);
-      how.resumes = resumes;
+      how.resumes = resumes && settings.record_routing.empty();  // a recording is of the whole text
       if (speaks()) prompt = make(violations);
       violations.throw_if_any();
     });

@@ -10,9 +10,13 @@
 #include "train/training_state.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <limits>
 #include <optional>
+#include <sstream>
 
 #include "open/run_decision.hpp"
+#include "open/run_setup.hpp"
 
 namespace moeloom {
 namespace {
@@ -27,6 +31,11 @@ RunDecision decide_model(const Mesh& mesh, const ModelConfig& config, const Mode
   return decide_run(find_run_facts(config, mesh, job), request, mesh.world());
 }
 
+RoutingSettings within(RoutingSettings routing, const RowBudgetDecision& budget) {
+  routing.row_budget = budget.rows;
+  return routing;
+}
+
 std::unique_ptr<TrainingState> make_state(const Mesh& mesh, const ModelConfig& config,
                                           const ModelSettings& settings, const RunDecision& decision) {
   return make_training_state(config, mesh,
@@ -34,7 +43,7 @@ std::unique_ptr<TrainingState> make_state(const Mesh& mesh, const ModelConfig& c
                               .dispatcher = open_dispatcher(decision, mesh, config.num_experts),
                               .optimizer = settings.optimizer,
                               .job = decision.job,
-                              .routing = settings.routing});
+                              .routing = within(settings.routing, decision.row_budget)});
 }
 
 /// Throws ShapeError unless a batch is what a decoder can read: one that only this rank refuses inside a
@@ -71,6 +80,15 @@ void check_model(const Mesh& mesh, const ModelConfig& config, const ModelSetting
     if (!wrong.empty()) throw ConfigError(wrong);
     check_shape(settings.batch, mesh.world().size());
   });
+  std::ostringstream said;
+  said << config.to_document().dump() << ' ' << settings.seed << ' ' << settings.kernels << ' '
+       << std::hexfloat << settings.schedule.peak << ' ' << settings.schedule.warmup_steps << ' '
+       << settings.schedule.total_steps << ' ' << settings.schedule.final_fraction << ' '
+       << settings.aux_loss_coef << ' ' << settings.z_loss_coef << ' ' << settings.router_bias_rate << ' '
+       << settings.optimizer.adamw.weight_decay << ' ' << settings.optimizer.max_grad_norm << ' '
+       << settings.batch.sequences << ' ' << settings.batch.length << ' ' << settings.batch.micro_batches
+       << ' ' << settings.batch.exact;
+  require_same_on_all_ranks(said.str(), mesh.world());
 }
 
 StepTokens tokens_of(const std::vector<Batch>& batches, const Communicator& world) {
@@ -121,6 +139,11 @@ struct Model::Parts {
     });
   }
 
+  ~Parts() {
+    if (std::uncaught_exceptions() > exceptions) return;  // other ranks may not come here
+    trainer.settle();                                     // MPI writes no weight after the store has gone
+  }
+
   Mesh mesh;
   ModelConfig config;
   ModelSettings settings;
@@ -129,6 +152,7 @@ struct Model::Parts {
   const std::vector<Batch>* batches = nullptr;  // of the step under way
   StepTokens tokens;                            // of it
   Trainer trainer;
+  const int exceptions = std::uncaught_exceptions();
   WordFiles words;
   Index steps = 0;
 };
@@ -185,7 +209,9 @@ double Model::evaluate(const std::vector<Batch>& batches) {
     require(most == fewest, "each rank gives equally many batches, if need be empty ones");
     for (const Batch& batch : batches) check_batch(batch, p.config);
   });
-  return parts_->trainer.evaluate(batches);
+  const bool any = tokens_of(batches, p.mesh.world()).targets > 0;
+  const double mean = parts_->trainer.evaluate(batches);
+  return any ? mean : std::numeric_limits<double>::quiet_NaN();
 }
 std::vector<double> Model::token_losses(const Batch& batch) {
   agree(parts_->mesh.ep(), [&] { check_batch(batch, parts_->config); });

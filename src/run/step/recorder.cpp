@@ -52,17 +52,21 @@ void Recorder::tell_of_page(const std::string& why_not) const {
 
 void Recorder::show() {
   if (!run_.is_rank_0()) return;
-  ReportInfo info = page_info(run_, last_rows_);
-  info.goes_on_to = run_.options.run.steps;
-  tell_of_page(page_.write(run_.options.run.folder, info));
+  tell_of_page(page_.write(run_.options.run.folder, [&] {
+    ReportInfo info = page_info(run_, last_rows_);
+    info.goes_on_to = run_.options.run.steps;
+    return info;
+  }));
 }
 
 void Recorder::show_stopped() {
   if (!run_.is_rank_0()) return;
-  ReportInfo info = page_info(run_, last_rows_);
-  info.goes_on_to = run_.options.run.steps;
-  info.stopped = true;
-  tell_of_page(page_.write_last(run_.options.run.folder, info));
+  tell_of_page(page_.write_last(run_.options.run.folder, [&] {
+    ReportInfo info = page_info(run_, last_rows_);
+    info.goes_on_to = run_.options.run.steps;
+    info.stopped = true;
+    return info;
+  }));
 }
 
 void Recorder::tell_of_slices(const StepReport& report) {

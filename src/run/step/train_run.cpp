@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -69,6 +70,11 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, con
   watch_.look_at(*model_, faults_from_text(request.flags.faults).value_or(std::vector<Fault>()));
 }
 
+TrainRun::~TrainRun() {
+  if (std::uncaught_exceptions() > exceptions_) return;  // other ranks may not come here
+  trainer_.settle();                                     // MPI writes no weight after the store has gone
+}
+
 void TrainRun::begin() {
   tell_run(run_, model_->store);
   watch_.enter(Activity::kLoading);
@@ -76,7 +82,9 @@ void TrainRun::begin() {
   plan_trace(run_, trace_);
   plan_routing(run_, routing_);
   take_run_folder(run_.options, run_.inputs, run_.world());
-  if (run_.host.begin) run_.host.begin();
+  agree(run_.world(), [&] {
+    if (run_.host.begin) run_.host.begin();
+  });
   if (trace_) trace_->open();
   routing_.start();
   const std::vector<std::string> left = leave_other_course(run_);
@@ -128,6 +136,11 @@ void TrainRun::save_now() {
 }
 
 RunEnd TrainRun::end() {
+  if (!ended_) ended_ = end_once();
+  return *ended_;
+}
+
+RunEnd TrainRun::end_once() {
   return writing_on([&] {
     if (another()) stop();
     if (!stopped_) finish();

@@ -3,6 +3,8 @@
 
 #include "moeloom/run/training.hpp"
 
+#include <exception>
+
 #include "open/opened_run.hpp"
 #include "record/trace.hpp"
 #include "step/adapter_watch.hpp"
@@ -20,6 +22,7 @@ class TrainRun {
  public:
   /// `host`: until the run has gone.
   TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, const RunHost& host);
+  ~TrainRun();
 
   /// All that comes before the first step.
   void begin();
@@ -45,6 +48,7 @@ class TrainRun {
   void write_trace();
   void stop();
   void finish();
+  RunEnd end_once();
 
   OpenedRun run_;
   Index next_step_;
@@ -61,6 +65,8 @@ class TrainRun {
   Index skipped_in_a_row_ = 0;
   int signal_ = 0;  // that asks the run to stop; 0: none
   bool stopped_ = false;
+  std::optional<RunEnd> ended_;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace moeloom

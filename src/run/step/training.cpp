@@ -33,7 +33,9 @@ struct Training::Parts {
 
   Mesh opened_mesh(Communicator world) {
     Mesh mesh = mesh_of(std::move(world), setup.request);
-    if (host.opened) host.opened(setup.request.options, mesh, host);
+    agree(mesh.world(), [&] {
+      if (host.opened) host.opened(setup.request.options, mesh, host);
+    });
     return mesh;
   }
 };

@@ -1,6 +1,10 @@
 // The page of a run that goes on.
 #pragma once
 
+#include <functional>
+#include <optional>
+#include <string>
+
 #include "summary/report.hpp"
 
 namespace moeloom {
@@ -9,10 +13,11 @@ namespace moeloom {
 /// seconds to read.
 class LivePage {
  public:
-  /// Where the last one is long enough ago -> why it could not; empty: it is written, or it was not due.
-  std::string write(const std::filesystem::path& run, const ReportInfo& info);
+  /// Where the last one is long enough ago -> why it could not; empty: it is written, or it was not due. What
+  /// fails of it, memory too, is no failure of the run.
+  std::string write(const std::filesystem::path& run, const std::function<ReportInfo()>& info);
   /// Once more, at once, if there was any.
-  std::string write_last(const std::filesystem::path& run, const ReportInfo& info);
+  std::string write_last(const std::filesystem::path& run, const std::function<ReportInfo()>& info);
 
  private:
   std::optional<double> due_;  // by wall_clock(); none: nothing was written

@@ -1,0 +1,170 @@
+// The library on ranks of somebody's program: what is wrong on one of them is told on all, so that no rank
+// waits for another that has gone, and afterwards all go on.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/run/asking.hpp"
+#include "moeloom/run/model.hpp"
+#include "moeloom/run/training.hpp"
+
+#include <cmath>
+#include <fstream>
+
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+ModelConfig small_model() {
+  ModelConfig shape;
+  shape.num_hidden_layers = 2;
+  shape.hidden_size = 16;
+  shape.moe_intermediate_size = 8;
+  shape.num_attention_heads = 2;
+  shape.num_key_value_heads = 1;
+  shape.head_dim = 8;
+  shape.num_experts = 4;
+  return shape;
+}
+
+/// The same folder on every rank; it goes when all have come to the end.
+class RanksTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (rank_ == 0) {
+      std::ofstream text(folder_ / "corpus.txt");
+      for (int i = 0; i < 500; ++i) text << "And the weaver drew thread " << i * i % 89 << ".\n";
+    }
+    world_.barrier();
+  }
+  void TearDown() override { world_.barrier(); }
+
+  Mesh mesh() const { return Mesh(Communicator::world(), {1, world_.size()}); }
+  bool is_last() const { return rank_ == world_.size() - 1; }
+  TrainOptions options(const std::string& run) const {
+    TrainOptions options;
+    options.model.shape = small_model();
+    options.data.sources = {{folder_ / "corpus.txt"}};
+    options.mesh.ep = world_.size();
+    options.batch = {.sequences = 4, .length = 16};
+    options.run.folder = folder_ / run;
+    options.run.steps = 2;
+    options.run.sample_chars = 0;
+    return options;
+  }
+
+  const Communicator world_ = Communicator::world();
+  const int rank_ = world_.rank();
+  const testing::TemporaryFolder own_;
+  const fs::path folder_ = world_.all_gather_text((own_ / "").string()).front();
+};
+
+using ModelOnRanks = RanksTest;
+using RunOnRanks = RanksTest;
+
+Batch batch_of(Index sequences, std::int32_t first) {
+  Batch batch{.sequences = sequences, .sequence_length = 8};
+  for (Index t = 0; t < batch.tokens(); ++t) {
+    batch.input_ids.push_back(static_cast<std::int32_t>((first + 7 * t) % 256));
+    batch.targets.push_back(static_cast<std::int32_t>((first + 7 * t + 7) % 256));
+  }
+  return batch;
+}
+
+TEST_F(ModelOnRanks, ABatchThatOneRankGotWrongIsRefusedByAllAndTheNextRuns) {
+  Model model(mesh(), small_model(), {.batch = {.sequences = 4 * world_.size(), .length = 8}, .seed = 3});
+  const Batch good = batch_of(4, rank_);
+  Batch bad = good;
+  if (is_last()) bad.targets[5] = 999;
+  EXPECT_THROW(model.step({bad}), AgreedError);
+  EXPECT_THROW(model.evaluate({bad}), AgreedError);
+  EXPECT_THROW(model.logits(is_last() ? batch_of(1, 999) : bad), AgreedError);
+  const StepLosses losses = model.step({good});
+  EXPECT_EQ(world_.all_max(losses.lm_loss), losses.lm_loss) << "the same on every rank";
+  EXPECT_EQ(losses.tokens, 32 * world_.size());
+  if (world_.size() > 1)
+    EXPECT_THROW(model.evaluate(std::vector<Batch>(is_last() ? 2 : 1, good)), AgreedError);
+  EXPECT_TRUE(std::isnan(model.evaluate({}))) << "nothing has no mean";
+  EXPECT_EQ(model.steps(), 1);
+}
+
+TEST_F(ModelOnRanks, SettingsThatDifferAreRefusedByAll) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  ModelSettings settings{.batch = {.sequences = 4 * world_.size(), .length = 8}};
+  settings.seed = is_last() ? 2 : 1;
+  EXPECT_THROW(Model(mesh(), small_model(), settings), AgreedError);
+  ModelConfig few = small_model();
+  few.num_experts = world_.size() - 1;
+  few.num_experts_per_tok = 1;
+  settings.seed = 1;
+  EXPECT_THROW(Model(mesh(), few, settings), AgreedError) << "a rank without an expert";
+}
+
+TEST_F(RunOnRanks, WhatAHostThrowsOnOneRankEndsTheRunOnAll) {
+  RunHost host;
+  host.begin = [&] {
+    if (is_last()) throw std::runtime_error("the host is not ready");
+  };
+  EXPECT_THROW(Training(Communicator::world(), options("begin"), host), AgreedError);
+  RunHost other;
+  other.opened = [&](const TrainOptions&, const Mesh&, RunHost&) {
+    if (is_last()) throw std::runtime_error("the host is not ready");
+  };
+  EXPECT_THROW(Training(Communicator::world(), options("opened"), other), AgreedError);
+  TrainOptions differ = options("differ");
+  if (is_last()) differ.run.seed = 9;
+  if (world_.size() > 1) EXPECT_THROW(Training(Communicator::world(), differ), AgreedError);
+}
+
+TEST_F(RunOnRanks, IsFinishedOnceAndAnswersOnRankZero) {
+  {
+    Training training(Communicator::world(), options("run"));
+    while (training.step()) continue;
+    EXPECT_EQ(training.finish(), RunEnd::kDone);
+    EXPECT_EQ(training.finish(), RunEnd::kDone) << "the same answer again";
+  }
+  AskOptions asked;
+  asked.model = folder_ / "run";
+  asked.ep = world_.size();
+  Asking model(Communicator::world(), asked);
+  EXPECT_THROW(model.generate("", {.tokens = 3}), AgreedError) << "rank 0's prompt is all ranks' error";
+  const AnswerSettings likeliest{.tokens = 5, .sampling = {.temperature = 0}};
+  EXPECT_EQ(model.generate("And ", likeliest).empty(), rank_ != 0);
+  const Score score = model.score("And the weaver drew thread 4.\n");
+  if (rank_ == 0) EXPECT_GT(score.nats, 0);
+}
+
+std::size_t shared_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t found = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("/memfd:") != line.npos) ++found;
+  return found;
+}
+std::size_t open_files() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+TEST_F(RunOnRanks, LeavesNoMemoryOfTheNodeBehindNorOneThatIsGivenUp) {
+  const auto round = [&](int time) {
+    Training whole(Communicator::world(), options("whole" + std::to_string(time)));
+    while (whole.step()) continue;
+    whole.finish();
+    Training given_up(Communicator::world(), options("half" + std::to_string(time)));
+    given_up.step();
+    Model model(mesh(), small_model(), {.batch = {.sequences = 4 * world_.size(), .length = 8}});
+    model.step({batch_of(4, rank_)});
+  };
+  round(0);
+  const std::size_t mappings = shared_mappings(), files = open_files();
+  for (int time = 1; time < 4; ++time) round(time);
+  EXPECT_EQ(shared_mappings(), mappings);
+  EXPECT_EQ(open_files(), files);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "support/files.hpp"
+#include "support/shared_folder.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -29,7 +29,6 @@ ModelConfig small_model() {
   return shape;
 }
 
-/// The same folder on every rank; it goes when all have come to the end.
 class RanksTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -39,7 +38,6 @@ class RanksTest : public ::testing::Test {
     }
     world_.barrier();
   }
-  void TearDown() override { world_.barrier(); }
 
   Mesh mesh() const { return Mesh(Communicator::world(), {1, world_.size()}); }
   bool is_last() const { return rank_ == world_.size() - 1; }
@@ -57,8 +55,8 @@ class RanksTest : public ::testing::Test {
 
   const Communicator world_ = Communicator::world();
   const int rank_ = world_.rank();
-  const testing::TemporaryFolder own_;
-  const fs::path folder_ = world_.all_gather_text((own_ / "").string()).front();
+  const testing::SharedFolder shared_{world_};
+  const fs::path folder_ = shared_.path();
 };
 
 using ModelOnRanks = RanksTest;

@@ -82,8 +82,9 @@ TEST_F(ModelOnRanks, ABatchThatOneRankGotWrongIsRefusedByAllAndTheNextRuns) {
   const StepLosses losses = model.step({good});
   EXPECT_EQ(world_.all_max(losses.lm_loss), losses.lm_loss) << "the same on every rank";
   EXPECT_EQ(losses.tokens, 32 * world_.size());
-  if (world_.size() > 1)
+  if (world_.size() > 1) {
     EXPECT_THROW(model.evaluate(std::vector<Batch>(is_last() ? 2 : 1, good)), AgreedError);
+  }
   EXPECT_TRUE(std::isnan(model.evaluate({}))) << "nothing has no mean";
   EXPECT_EQ(model.steps(), 1);
 }
@@ -113,7 +114,9 @@ TEST_F(RunOnRanks, WhatAHostThrowsOnOneRankEndsTheRunOnAll) {
   EXPECT_THROW(Training(Communicator::world(), options("opened"), other), AgreedError);
   TrainOptions differ = options("differ");
   if (is_last()) differ.run.seed = 9;
-  if (world_.size() > 1) EXPECT_THROW(Training(Communicator::world(), differ), AgreedError);
+  if (world_.size() > 1) {
+    EXPECT_THROW(Training(Communicator::world(), differ), AgreedError);
+  }
 }
 
 TEST_F(RunOnRanks, IsFinishedOnceAndAnswersOnRankZero) {
@@ -131,7 +134,7 @@ TEST_F(RunOnRanks, IsFinishedOnceAndAnswersOnRankZero) {
   const AnswerSettings likeliest{.tokens = 5, .sampling = {.temperature = 0}};
   EXPECT_EQ(model.generate("And ", likeliest).empty(), rank_ != 0);
   const Score score = model.score("And the weaver drew thread 4.\n");
-  if (rank_ == 0) EXPECT_GT(score.nats, 0);
+  EXPECT_TRUE(rank_ != 0 || score.nats > 0);
 }
 
 std::size_t shared_mappings() {

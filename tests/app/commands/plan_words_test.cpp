@@ -1,6 +1,7 @@
 #include "commands/plan_words.hpp"
 
 #include "plan/made_up_job.hpp"
+
 #include <gtest/gtest.h>
 
 namespace moeloom {

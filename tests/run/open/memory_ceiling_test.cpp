@@ -1,8 +1,8 @@
 #include "open/memory_ceiling.hpp"
 
 #include "moeloom/base/errors.hpp"
-
 #include "plan/made_up_job.hpp"
+
 #include "support/count_of.hpp"
 #include <gtest/gtest.h>
 

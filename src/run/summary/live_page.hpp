@@ -20,7 +20,8 @@ class LivePage {
   std::string write_last(const std::filesystem::path& run, const std::function<ReportInfo()>& info);
 
  private:
-  std::optional<double> due_;  // by wall_clock(); none: nothing was written
+  std::optional<double> due_;  // by wall_clock(); none: at once
+  bool shown_ = false;         // any was written
 };
 
 }  // namespace moeloom

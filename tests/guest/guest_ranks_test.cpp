@@ -5,6 +5,7 @@
 #include "moeloom/run/asking.hpp"
 #include "moeloom/run/model.hpp"
 #include "moeloom/run/training.hpp"
+#include "run/small_run.hpp"
 
 #include <cmath>
 #include <fstream>
@@ -16,18 +17,7 @@ namespace moeloom {
 namespace {
 
 namespace fs = std::filesystem;
-
-ModelConfig small_model() {
-  ModelConfig shape;
-  shape.num_hidden_layers = 2;
-  shape.hidden_size = 16;
-  shape.moe_intermediate_size = 8;
-  shape.num_attention_heads = 2;
-  shape.num_key_value_heads = 1;
-  shape.head_dim = 8;
-  shape.num_experts = 4;
-  return shape;
-}
+using testing::small_model;
 
 class RanksTest : public ::testing::Test {
  protected:

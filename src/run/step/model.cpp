@@ -141,7 +141,11 @@ struct Model::Parts {
 
   ~Parts() {
     if (std::uncaught_exceptions() > exceptions) return;  // other ranks may not come here
-    trainer.settle();                                     // MPI writes no weight after the store has gone
+    try {
+      trainer.settle();  // MPI writes no weight after the store has gone
+    } catch (const std::exception&) {
+      // The job is lost, and whoever waits next is told so.
+    }
   }
 
   Mesh mesh;

@@ -72,7 +72,11 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, con
 
 TrainRun::~TrainRun() {
   if (std::uncaught_exceptions() > exceptions_) return;  // other ranks may not come here
-  trainer_.settle();                                     // MPI writes no weight after the store has gone
+  try {
+    trainer_.settle();  // MPI writes no weight after the store has gone
+  } catch (const std::exception&) {
+    // The job is lost, and whoever waits next is told so; a destructor would end the process without a word.
+  }
 }
 
 void TrainRun::begin() {

@@ -5,7 +5,7 @@
 namespace moeloom {
 
 std::string moeloom_version() {
-  return std::string("moeloom ") + kVersion + "\n";
+  return std::string("moeloom ") + kVersion + "\nlevel " + std::string(library_level()) + "\n";
 }
 
 std::string moeloom_help() {
@@ -30,7 +30,7 @@ Commands
   mesh      on how many ranks of the hosts that are left, and at which mesh, a run fits
 
   moeloom <command> --help  lists its options
-  moeloom --version         prints the version
+  moeloom --version         prints the version, and for which processors the library was compiled
 
 Environment (the names after the comma are aliases)
   MOELOOM_PATCH, TWINKLE_NPU_PATCH          0 switches every kernel off; default 1

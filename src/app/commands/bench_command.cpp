@@ -4,6 +4,7 @@
 #include "measure/sweep/page.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/version.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/tensor/gemm.hpp"
@@ -133,7 +134,8 @@ class Sweep {
         groups_(groups_of(options_.sweep, request.config.num_experts, Communicator::world().size())),
         world_(options_.sweep, request.config, as_a_run_decides(request), groups_),
         log_(log) {
-    const std::string machine = cpu_model() + " | " + first_line(moeloom_version()) + " | " + blas_library();
+    const std::string machine = cpu_model() + " | " + first_line(moeloom_version()) + " " +
+                                std::string(library_level()) + " | " + blas_library();
     const std::string settings =
         settings_text(options_.sweep, request.config, decisive_environment(request.flags), machine);
     blank_.model = model_text(request.config, options_);

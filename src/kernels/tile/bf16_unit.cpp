@@ -1,6 +1,7 @@
 #include "moeloom/kernels/bf16_unit.hpp"
 
 #include "tile/matrix_tile.hpp"
+#include "tile/pair_tile.hpp"
 
 namespace moeloom {
 
@@ -32,12 +33,9 @@ void multiply_tiles_in_registers(int products) {
 }
 
 std::string_view why_no_bf16() {
-  if (!__builtin_cpu_supports("avx512bf16")) return "this CPU has no AVX512_BF16 instructions";
-#ifdef __AVX512BF16__
+  if (!packed::cpu_multiplies_pairs()) return "this CPU has no AVX512_BF16 instructions";
+  if (!packed::built_with_pairs()) return "this program was built without AVX512_BF16 instructions";
   return {};
-#else
-  return "this program was built without AVX512_BF16 instructions";
-#endif
 }
 
 bool cpu_has_bf16() {

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "tile/packed_tile.hpp"
+#include "tile/pair_tile.hpp"
 
 namespace moeloom::packed {
 
@@ -62,6 +63,8 @@ template <typename Element>
 void multiply_strip(Index rows, const TileArguments& t) {
   if constexpr (kOfMatrices<Element>)
     multiply_matrix_tile(rows, t);
+  else if (std::is_same_v<Element, Bf16> && multiplies_pairs())
+    pair_tile(rows, t.cols)(t);
   else
     tile_function<Element>(rows, t.cols)(t);
 }

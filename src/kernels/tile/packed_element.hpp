@@ -60,6 +60,27 @@ inline Lanes widened_lanes(const F16* numbers) {
 #endif
 }
 
+#ifdef __AVX512F__
+
+/// Whether the CPU rounds to bf16 by itself; else the same is made of other instructions, slowly.
+inline bool rounds_to_bf16() {
+  return __builtin_cpu_supports("avx512bf16");
+}
+/// Its instructions, for where rounds_to_bf16() alone. They are spelled, so that the compiler need not be
+/// told of them and uses them nowhere else; volatile, so that it does not move them ahead of the question.
+inline __m256i rounded_to_bf16(__m512 numbers) {
+  __m256i rounded;
+  asm volatile("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(numbers));
+  return rounded;
+}
+inline __m128i rounded_to_bf16(__m256 numbers) {
+  __m128i rounded;
+  asm volatile("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(numbers));
+  return rounded;
+}
+
+#endif
+
 /// Element types say how words are made of numbers and multiplied. `next` is the row below, one deeper.
 /// Number is what rows may consist of: float, and what is Element already. Masters may be F16 besides.
 struct Fp32 {
@@ -93,36 +114,28 @@ struct Bf16 {
 
   typedef std::uint32_t Factor __attribute__((vector_size(sizeof(Lanes))));
   static Factor load_factor(const float* word) { return Factor{} + std::bit_cast<std::uint32_t>(*word); }
-  /// The product of the upper halves is added first, as the instruction does.
+  /// The product of the upper halves is added first, as the instruction of tile/pair_tile.cpp does.
   static Lanes multiply_add(Factor a, Lanes b, Lanes sum) {
-#ifdef __AVX512BF16__
-    return _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(a), std::bit_cast<__m512bh>(b));
-#else
     const auto pairs = std::bit_cast<Factor>(b);
     sum = moeloom::multiply_add(std::bit_cast<Lanes>(a & kUpper), std::bit_cast<Lanes>(pairs & kUpper), sum);
     return moeloom::multiply_add(std::bit_cast<Lanes>(a << 16), std::bit_cast<Lanes>(pairs << 16), sum);
-#endif
   }
 
-  static float word(float number, float next) {
-    return word(float_to_bf16(number), float_to_bf16(next));
-  }
+  static float word(float number, float next) { return word(float_to_bf16(number), float_to_bf16(next)); }
   static float word(std::uint16_t number, std::uint16_t next) {
     return std::bit_cast<float>(std::uint32_t{next} << 16 | number);
   }
   static Eight words_along(const float* row) {
-#ifdef __AVX512BF16__
-    return std::bit_cast<Eight>(_mm512_cvtneps_pbh(_mm512_loadu_ps(row)));
-#else
-    return words_of_row(load8(row), load8(row + 8));
+#ifdef __AVX512F__
+    if (rounds_to_bf16()) return std::bit_cast<Eight>(rounded_to_bf16(_mm512_loadu_ps(row)));
 #endif
+    return words_of_row(load8(row), load8(row + 8));
   }
   static Eight words_along(const F16* row) {
-#ifdef __AVX512BF16__
-    return std::bit_cast<Eight>(_mm512_cvtneps_pbh(widened_lanes(row)));
-#else
-    return words_of_row(widened8(row), widened8(row + 8));
+#ifdef __AVX512F__
+    if (rounds_to_bf16()) return std::bit_cast<Eight>(rounded_to_bf16(widened_lanes(row)));
 #endif
+    return words_of_row(widened8(row), widened8(row + 8));
   }
   static Eight words_along(const std::uint16_t* row) {
     return load_words(row);
@@ -162,14 +175,13 @@ struct Bf16 {
     return numbers != numbers ? bits | 0x400000 : bits + 0x7FFF + (bits >> 16 & 1);
   }
   static Eight words_of(Eight numbers, Eight next) {
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
     const auto halves = [](Eight floats) {
-      return _mm256_cvtepu16_epi32(std::bit_cast<__m128i>(_mm256_cvtneps_pbh(static_cast<__m256>(floats))));
+      return std::bit_cast<EightBits>(_mm256_cvtepu16_epi32(rounded_to_bf16(static_cast<__m256>(floats))));
     };
-    return std::bit_cast<Eight>(halves(next) << 16 | halves(numbers));
-#else
-    return std::bit_cast<Eight>((rounded(next) & kUpper) | rounded(numbers) >> 16);
+    if (rounds_to_bf16()) return std::bit_cast<Eight>(halves(next) << 16 | halves(numbers));
 #endif
+    return std::bit_cast<Eight>((rounded(next) & kUpper) | rounded(numbers) >> 16);
   }
   /// Of sixteen numbers that follow each other in depth.
   static Eight words_of_row(Eight low, Eight high) {

@@ -225,8 +225,8 @@ std::string cpu_model() {
 }
 
 std::string rate_machine(DType element) {
-  return cpu_model() + " | threads=" + std::to_string(threads()) + " | moeloom " + kVersion + " | " +
-         blas_library() +
+  return cpu_model() + " | threads=" + std::to_string(threads()) + " | moeloom " + kVersion + " " +
+         std::string(library_level()) + " | " + blas_library() +
          (element == DType::kBF16 ? " | bf16 " + std::string(name_of(best_bf16_unit())) : "");
 }
 

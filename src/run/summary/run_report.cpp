@@ -6,6 +6,7 @@
 #include "model/hf/parameter_specs.hpp"
 #include "moe/load_balance.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/version.hpp"
 #include "moeloom/comm/session.hpp"
 #include "report/html.hpp"
 
@@ -250,7 +251,8 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
                    " thread(s) a rank"},
       {"batch", number(options.batch.sequences) + " sequences of " + number(options.batch.length)},
       {"seed", number(static_cast<Index>(options.run.seed))},
-      {"MPI", mpi_name()}};
+      {"MPI", mpi_name()},
+      {"level", std::string(library_level())}};
   const auto data = facts_of(inputs.data, options.data, inputs.unit());
   facts.insert(facts.begin() + 3, data.begin(), data.end());
   if (c.adapter)

@@ -1,4 +1,5 @@
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/version.hpp"
 
 #include "cli/flag_names.hpp"
 #include "cli/options.hpp"
@@ -146,7 +147,8 @@ TEST(CommandOptions, TheVersionIsTheProjects) {
   const std::string project =
       testing::read_bytes(std::filesystem::path(MOELOOM_SOURCE_DIR) / "CMakeLists.txt");
   const std::string version = moeloom_version().substr(std::string("moeloom ").size());
-  EXPECT_NE(project.find("VERSION " + version.substr(0, version.size() - 1) + " "), std::string::npos);
+  EXPECT_NE(project.find("VERSION " + version.substr(0, version.find('\n')) + " "), std::string::npos);
+  EXPECT_NE(version.find("\nlevel " + std::string(library_level()) + "\n"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+# Which processors the library is compiled for, and what it is called then (MOELOOM_LEVEL_NAME).
+#
+#   MOELOOM_LEVEL v2, v3, v4   that level of x86-64; the program for every x86-64. launch/package.sh builds all of them
+#   MOELOOM_NATIVE             this machine's, for oneself
+#   neither                    the family's least
+set(MOELOOM_X86 FALSE)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(MOELOOM_X86 TRUE)
+endif()
+if(MOELOOM_LEVEL AND NOT (MOELOOM_X86 AND MOELOOM_LEVEL MATCHES "^v[234]$"))
+  message(FATAL_ERROR "MOELOOM_LEVEL=${MOELOOM_LEVEL}: expected v2, v3 or v4, on x86-64; this is ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+
+set(MOELOOM_FOR_PROCESSORS "")
+string(REPLACE "x86_64" "x86-64" MOELOOM_LEVEL_NAME ${CMAKE_SYSTEM_PROCESSOR})
+if(MOELOOM_LEVEL)
+  set(MOELOOM_LEVEL_NAME x86-64-${MOELOOM_LEVEL})
+  set(MOELOOM_FOR_PROCESSORS -march=${MOELOOM_LEVEL_NAME} -mprefer-vector-width=512)
+elseif(MOELOOM_NATIVE AND MOELOOM_X86)
+  set(MOELOOM_LEVEL_NAME native)
+  set(MOELOOM_FOR_PROCESSORS -march=native -mprefer-vector-width=512)
+elseif(MOELOOM_NATIVE AND NOT CMAKE_CROSSCOMPILING)
+  set(MOELOOM_LEVEL_NAME native)
+  set(MOELOOM_FOR_PROCESSORS -mcpu=native)
+endif()
+add_compile_options(${MOELOOM_FOR_PROCESSORS})
+
+# Behind each other, the last one counts.
+set(MOELOOM_FOR_EVERY_PROCESSOR -march=x86-64 -mtune=generic)
+
+# Files for instructions that not every such processor has are compiled with them alone, behind their check at run
+# time. Both have vectors of AVX-512 around them.
+function(moeloom_bf16_sources)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} ${MOELOOM_FOR_PROCESSORS} -dM -E -x c++ /dev/null OUTPUT_VARIABLE macros)
+  if(macros MATCHES "__AVX512F__")
+    set_source_files_properties(src/kernels/tile/pair_tile.cpp PROPERTIES COMPILE_OPTIONS -mavx512bf16)
+    set_source_files_properties(src/kernels/tile/matrix_tile.cpp PROPERTIES COMPILE_OPTIONS "-mamx-tile;-mamx-bf16")
+    # A precompiled header knows other instructions.
+    set_source_files_properties(src/kernels/tile/pair_tile.cpp src/kernels/tile/matrix_tile.cpp
+                                PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()

@@ -88,6 +88,7 @@ const std::map<std::string, std::map<std::string, Rooms>> kFolders = {
       {"cli/rows", {"cli", "fields"}},
       {"log", {"cli", "cli/rows", "record"}},
       {"watch", {"record"}},
+      {"start", {}},
       {"tokenize", {"cli", "fields", "words", "data", "record"}},
       {"commands",
        {"cli", "cli/rows", "log", "tokenize", "watch", "fields", "words", "data", "ask", "record", "open",

@@ -15,6 +15,8 @@
 // To follow one training step, read the repository's src/: train/trainer.cpp (the step), model/decoder.cpp
 // (the model), moe/moe_layer.cpp and moe/routed_experts.cpp (the heart), moe/dispatch/dispatch_plan.hpp
 // (where rows go), kernels/grouped_matmul.hpp (what is computed).
+//
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // A whole run, as `moeloom train` does it: files in, a tuned model out; and a model that is asked.

@@ -2,6 +2,7 @@
 
 #include "kernels/elementwise/vector_math.hpp"
 #include "tensor/eight.hpp"
+#include "tensor/lanes.hpp"
 #include "tensor/ordered_sum.hpp"
 
 #include <algorithm>
@@ -10,11 +11,27 @@
 #include <limits>
 
 namespace moeloom {
+namespace {
+
+/// Lane by lane: of a loop clang does not make vector code, as it minds which of two zeros is the larger.
+float largest_of(const float* x, Index n) {
+  const float least = -std::numeric_limits<float>::infinity();
+  Lanes lanes = broadcast(least);
+  Index e = 0;
+  for (; e + kLanes <= n; e += kLanes) {
+    const Lanes numbers = load(x + e);
+    lanes = numbers > lanes ? numbers : lanes;
+  }
+  float largest = least;
+  for (Index lane = 0; lane < kLanes; ++lane) largest = lanes[lane] > largest ? lanes[lane] : largest;
+  for (; e < n; ++e) largest = x[e] > largest ? x[e] : largest;
+  return largest;
+}
+
+}  // namespace
 
 SoftmaxSums softmax_scores(const float* x, Index n, float* scores) {
-  float largest = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : largest)
-  for (Index e = 0; e < n; ++e) largest = x[e] > largest ? x[e] : largest;
+  const float largest = largest_of(x, n);
 #pragma omp simd
   for (Index e = 0; e < n; ++e) scores[e] = vector_math::exp_of_nonpositive(x[e] - largest);
   const float sum = ordered_sum(scores, n);

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# launch/package.sh PREFIX: moeloom for whoever's processors, not only this one's.
+# launch/package.sh PREFIX | --deb [FOLDER]: moeloom for whoever's processors, not only this one's.
 #
 #   PREFIX   installs bin/moeloom and lib/libmoeloom.so.0.2 for every processor of the family, and on x86-64 beside it
 #            lib/glibc-hwcaps/x86-64-{v2,v3,v4}/libmoeloom.so.0.2, of which the loader picks the last that the processor
 #            knows; headers, and what CMake and pkg-config ask for
+#   --deb    the same as two Debian packages in FOLDER (.), for the release of Debian that this machine has
 #
 # Each level is a build of its own, in build-package/ (MOELOOM_PACKAGE_BUILD). MOELOOM_CMAKE_OPTIONS is a list of words.
 set -euo pipefail
-usage="usage: launch/package.sh PREFIX"
+usage="usage: launch/package.sh PREFIX | --deb [FOLDER]"
 target=${1:?$usage}
-if [[ $target == -* ]]; then
+if [[ $target == --deb ]]; then
+  folder=$(realpath -- "${2:-.}")
+  prefix=/usr
+elif [[ $target == -* ]]; then
   echo "launch/package.sh: there is no $target; $usage" >&2
   exit 1
 else
@@ -36,6 +40,14 @@ configure_and_build() {
 
 launch/install-deps.sh
 for level in "${levels[@]}"; do configure_and_build "$level" moeloom_shared -- -DMOELOOM_LEVEL="$level"; done
-configure_and_build any moeloom moeloom_shared -- -DMOELOOM_NATIVE=OFF
-cmake --install "$builds/any"
-for level in "${levels[@]}"; do cmake --install "$builds/$level" --component level; done
+anywhere=(-DMOELOOM_NATIVE=OFF -DMOELOOM_LEVEL_BUILDS="$(IFS=';' && echo "${levels[*]/#/$builds/}")")
+if [[ $target == --deb ]]; then
+  # Packages have a place that the loader knows.
+  configure_and_build any moeloom moeloom_shared -- "${anywhere[@]}" -DCMAKE_SKIP_INSTALL_RPATH=ON
+  (cd "$builds/any" && cpack -G DEB -B "$folder")
+  rm -rf "$folder/_CPack_Packages"
+else
+  configure_and_build any moeloom moeloom_shared -- "${anywhere[@]}" -DCMAKE_SKIP_INSTALL_RPATH=OFF
+  cmake --install "$builds/any"
+  for level in "${levels[@]}"; do cmake --install "$builds/$level" --component level; done
+fi

@@ -24,7 +24,7 @@ masked() { # LEVEL COMMAND...
 losses() { # LEVEL: of 20 steps, as they are printed in metrics.jsonl
   masked "$1" mpirun -n 2 "$program" train --ep 2 --data README.md --steps 20 --global-batch 4 --seq-len 32 --hidden 64 \
     --layers 2 --experts 8 --seed 1 --run "$scratch/$1" > "$scratch/$1.log" 2>&1 || { tail -3 "$scratch/$1.log" && return 1; }
-  sed -E 's/.*"loss":([^,]*),.*/\1/' "$scratch/$1/metrics.jsonl"
+  sed -nE 's/^\{"step":[0-9]+,"loss":([^,]*),.*/\1/p' "$scratch/$1/metrics.jsonl"
 }
 
 loader=$(patchelf --print-interpreter "$program" 2> /dev/null || echo /lib64/ld-linux-x86-64.so.2)

@@ -1,0 +1,53 @@
+# cpack -G DEB: `moeloom`, the program with its libraries, and `libmoeloom-dev`. launch/package.sh --deb builds the levels
+# first and names their build folders in MOELOOM_LEVEL_BUILDS.
+if(NOT BUILD_SHARED_LIBS)
+  return()
+endif()
+set(MOELOOM_LEVEL_BUILDS "" CACHE STRING "build folders with MOELOOM_LEVEL, whose libraries belong into the package")
+foreach(name moeloom libmoeloom-dev)
+  set(component program)
+  if(name MATCHES "-dev$")
+    set(component dev)
+  endif()
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${name} RENAME copyright COMPONENT ${component})
+  install(FILES CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${name} COMPONENT ${component})
+endforeach()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME moeloom)
+set(CPACK_PACKAGE_VENDOR moeloom)
+set(CPACK_PACKAGE_CONTACT "the authors of moeloom <moeloom@localhost>")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+# Levels go into the program's package.
+set(CPACK_COMPONENTS_ALL program level dev)
+set(CPACK_COMPONENT_PROGRAM_GROUP program)
+set(CPACK_COMPONENT_LEVEL_GROUP program)
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};moeloom;ALL;/")
+foreach(build ${MOELOOM_LEVEL_BUILDS})
+  list(APPEND CPACK_INSTALL_CMAKE_PROJECTS "${build};moeloom;level;/")
+endforeach()
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_BINARY_DIR})  # of what the package itself has
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME moeloom)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS openmpi-bin)
+set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "Trains language models with mixtures of experts on CPUs, over MPI, and reads and
+writes them as Hugging Face folders. The loader picks the library that was
+compiled for the processor: x86-64, or its levels v2, v3 and v4.")
+file(WRITE ${CMAKE_BINARY_DIR}/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/triggers)
+
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libmoeloom-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "moeloom (= ${PROJECT_VERSION}), libopenmpi-dev, pkg-config")
+set(CPACK_DEBIAN_DEV_DESCRIPTION "Headers of libmoeloom in C++20, and what CMake and pkg-config ask for.")
+include(CPack)

@@ -35,7 +35,7 @@ if(BUILD_SHARED_LIBS)
   set(developers dev)
 endif()
 install(TARGETS moeloom RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${program})
-file(WRITE ${CMAKE_BINARY_DIR}/moeloomConfig.cmake [[
+file(WRITE ${PROJECT_BINARY_DIR}/moeloomConfig.cmake [[
 if(EXISTS "${CMAKE_CURRENT_LIST_DIR}/moeloomTargets.cmake")
   include(CMakeFindDependencyMacro)
   find_dependency(MPI COMPONENTS CXX)
@@ -52,7 +52,7 @@ else()
   include("${CMAKE_CURRENT_LIST_DIR}/moeloomShared.cmake")
 endif()
 ]])
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/moeloomConfigVersion.cmake
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/moeloomConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 # For `mpicxx $(pkg-config --cflags --libs moeloom)`, of the archives and of the shared library. Archives name those that
 # they need behind them. Paths start at the file's own, wherever the prefix lies.
@@ -73,8 +73,8 @@ Version: @PROJECT_VERSION@
 Libs: -L${pcfiledir}/.. @libraries@
 ]])
 endfunction()
-moeloom_pkg_config(${CMAKE_BINARY_DIR}/archives/moeloom.pc "Requires: oniguruma libutf8proc zlib\n" ${pc_archives})
-moeloom_pkg_config(${CMAKE_BINARY_DIR}/shared/moeloom.pc "" -lmoeloom)
+moeloom_pkg_config(${PROJECT_BINARY_DIR}/archives/moeloom.pc "Requires: oniguruma libutf8proc zlib\n" ${pc_archives})
+moeloom_pkg_config(${PROJECT_BINARY_DIR}/shared/moeloom.pc "" -lmoeloom)
 foreach(component ${developers})
   set(unless "")
   set(pc archives)
@@ -85,7 +85,7 @@ foreach(component ${developers})
     set(unless EXCLUDE_FROM_ALL)
   endif()
   install(DIRECTORY include/moeloom DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT ${component} ${unless})
-  install(FILES ${CMAKE_BINARY_DIR}/moeloomConfig.cmake ${CMAKE_BINARY_DIR}/moeloomConfigVersion.cmake
+  install(FILES ${PROJECT_BINARY_DIR}/moeloomConfig.cmake ${PROJECT_BINARY_DIR}/moeloomConfigVersion.cmake
           DESTINATION ${moeloom_package_dir} COMPONENT ${component} ${unless})
-  install(FILES ${CMAKE_BINARY_DIR}/${pc}/moeloom.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT ${component} ${unless})
+  install(FILES ${PROJECT_BINARY_DIR}/${pc}/moeloom.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT ${component} ${unless})
 endforeach()

@@ -17,14 +17,14 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME moeloom)
 set(CPACK_PACKAGE_VENDOR moeloom)
 set(CPACK_PACKAGE_CONTACT "the authors of moeloom <moeloom@localhost>")
-set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 # Levels go into the program's package.
 set(CPACK_COMPONENTS_ALL program level dev)
 set(CPACK_COMPONENT_PROGRAM_GROUP program)
 set(CPACK_COMPONENT_LEVEL_GROUP program)
-set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};moeloom;ALL;/")
+set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};moeloom;ALL;/")
 foreach(build ${MOELOOM_LEVEL_BUILDS})
   list(APPEND CPACK_INSTALL_CMAKE_PROJECTS "${build};moeloom;level;/")
 endforeach()
@@ -32,7 +32,7 @@ endforeach()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_BINARY_DIR})  # of what the package itself has
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})  # of what the package itself has
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
@@ -42,8 +42,8 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS openmpi-bin)
 set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "Trains language models with mixtures of experts on CPUs, over MPI, and reads and
 writes them as Hugging Face folders. The loader picks the library that was
 compiled for the processor: x86-64, or its levels v2, v3 and v4.")
-file(WRITE ${CMAKE_BINARY_DIR}/triggers "activate-noawait ldconfig\n")
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/triggers)
+file(WRITE ${PROJECT_BINARY_DIR}/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/triggers)
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libmoeloom-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)

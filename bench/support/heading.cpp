@@ -1,6 +1,6 @@
 #include "support/heading.hpp"
 
-#include "plan/rates/rate_cache.hpp"
+#include "plan/rates/cpu_model.hpp"
 
 #include <array>
 #include <cstdio>

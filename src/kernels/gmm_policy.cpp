@@ -105,7 +105,11 @@ GmmDecision decide_path(GmmRequest request, const GmmFacts& facts) {
 }  // namespace
 
 bool cpu_has_avx512() {
+#ifdef __x86_64__
   return __builtin_cpu_supports("avx512f") != 0;
+#else
+  return false;
+#endif
 }
 
 std::string_view name_of(GmmRequest request) {

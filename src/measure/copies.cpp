@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __x86_64__
 #include <immintrin.h>
+#endif
 
 namespace moeloom {
 namespace {
@@ -31,8 +33,10 @@ void store(float* to, Lanes value) {
     _mm512_stream_ps(to, reinterpret_cast<__m512>(value));
 #elif defined(__AVX__)
     _mm256_stream_ps(to, reinterpret_cast<__m256>(value));
-#else
+#elif defined(__x86_64__)
     _mm_stream_ps(to, reinterpret_cast<__m128>(value));
+#else
+    *reinterpret_cast<Lanes*>(to) = value;
 #endif
   }
 }
@@ -43,7 +47,7 @@ constexpr Index kBlock = kUnrolled * kLanes;  // floats
 template <Index kAhead>
 void prefetch(const float* from) {
   if constexpr (kAhead > 0)
-    for (Index line = 0; line < kBlock; line += 16) _mm_prefetch(from + kAhead + line, _MM_HINT_NTA);
+    for (Index line = 0; line < kBlock; line += 16) __builtin_prefetch(from + kAhead + line, 0, 0);
 }
 
 bool whole_vectors(const float* to) {

@@ -5,7 +5,11 @@
 #include "moeloom/measure/paired.hpp"
 #include "tensor/lanes.hpp"
 
+#include <array>
+
+#ifdef __x86_64__
 #include <immintrin.h>
+#endif
 
 namespace moeloom {
 namespace {
@@ -13,21 +17,23 @@ namespace {
 constexpr int kRounds = 100'000;
 constexpr int kChains = 10;  // latency 4 times two units, and a reserve
 
-/// The sums stay in registers and no round can be left out: the empty statement may have changed them.
+/// The sums stay in registers and no round can be left out: something may have changed them.
 void multiply_and_add() {
-  Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{};
+  std::array<Lanes, kChains> sums{};
   const Lanes factor = broadcast(0.999f), term = broadcast(1e-6f);
-  for (int round = 0; round < kRounds; ++round) {
-    a = multiply_add(a, factor, term), b = multiply_add(b, factor, term), c = multiply_add(c, factor, term),
-    d = multiply_add(d, factor, term);
-    e = multiply_add(e, factor, term), f = multiply_add(f, factor, term), g = multiply_add(g, factor, term),
-    h = multiply_add(h, factor, term);
-    i = multiply_add(i, factor, term), j = multiply_add(j, factor, term);
-    asm volatile(""
-                 : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h), "+v"(i), "+v"(j));
-  }
+  for (int round = 0; round < kRounds; ++round)
+#pragma GCC unroll 16
+    for (Lanes& sum : sums) {
+      Lanes next = multiply_add(sum, factor, term);
+      keep_in_register(next);
+      sum = next;
+    }
+  Lanes used{};
+  for (const Lanes& sum : sums) used += sum;
+  asm volatile("" : : "m"(used));
 }
 
+#ifdef __x86_64__
 __attribute__((target("avx512f,avx512bf16"))) void multiply_and_add_bf16() {
   __m512 a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{};
   const __m512bh factor = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.5f));
@@ -41,6 +47,7 @@ __attribute__((target("avx512f,avx512bf16"))) void multiply_and_add_bf16() {
                  : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h), "+v"(i), "+v"(j));
   }
 }
+#endif
 
 void multiply_tiles() {
   multiply_tiles_in_registers(kRounds);
@@ -65,8 +72,11 @@ double fma_peak_gflops(int threads, double seconds) {
 std::optional<double> bf16_peak_gflops(int threads, double seconds) {
   if (best_bf16_unit() == Bf16Unit::kTiles)
     return gflops_of(multiply_tiles, threads, seconds, 2.0 * 16 * 16 * 32 * kRounds);
-  if (!__builtin_cpu_supports("avx512bf16")) return std::nullopt;
-  return gflops_of(multiply_and_add_bf16, threads, seconds, 4.0 * 16 * kRounds * kChains);
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512bf16"))
+    return gflops_of(multiply_and_add_bf16, threads, seconds, 4.0 * 16 * kRounds * kChains);
+#endif
+  return std::nullopt;
 }
 
 double peak_gflops(DType type, int threads, double seconds) {

@@ -60,7 +60,12 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 }
 
 std::uint16_t float_to_f16(float value) {
-  return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value));
+#ifdef __aarch64__
+  using Half = __fp16;  // GCC 12 knows _Float16 in C++ on x86 alone
+#else
+  using Half = _Float16;
+#endif
+  return std::bit_cast<std::uint16_t>(static_cast<Half>(value));
 }
 
 void convert_to_float(DType type, const void* source, Index count, float* target) {

@@ -10,6 +10,8 @@
 
 #ifdef __FMA__
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace moeloom {
@@ -36,6 +38,15 @@ inline Lanes broadcast(float number) {
   return number - Lanes{};
 }
 
+/// As if it were changed in its register, so that what is computed with it comes after, and once.
+inline void keep_in_register([[maybe_unused]] Lanes& lanes) {
+#if defined(__x86_64__)
+  asm("" : "+v"(lanes));
+#elif defined(__aarch64__)
+  asm("" : "+w"(lanes));
+#endif
+}
+
 /// a b + sum, rounded once where the processor does that by one instruction (x86 with FMA, AArch64), else
 /// twice.
 inline float multiply_add(float a, float b, float sum) {
@@ -53,8 +64,7 @@ inline Lanes multiply_add(Lanes a, Lanes b, Lanes sum) {
 #elif defined(__FMA__)
   return _mm256_fmadd_ps(a, b, sum);
 #elif defined(__aarch64__)
-  for (Index lane = 0; lane < kLanes; ++lane) sum[lane] = multiply_add(a[lane], b[lane], sum[lane]);
-  return sum;
+  return vfmaq_f32(sum, a, b);
 #else
   return a * b + sum;
 #endif

@@ -8,7 +8,7 @@
 #include "moeloom/comm/session.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/tensor/gemm.hpp"
-#include "plan/rates/rate_cache.hpp"
+#include "plan/rates/cpu_model.hpp"
 
 #include <algorithm>
 #include <ctime>

@@ -14,8 +14,8 @@
 namespace moeloom::block {
 
 // Two vectors a panel and as many rows as leave registers for the right side and one number of the left: 32
-// registers with AVX-512, 16 without.
-#ifdef __AVX512F__
+// registers with AVX-512 and on AArch64, else 16.
+#if defined(__AVX512F__) || defined(__aarch64__)
 inline constexpr Index kTileRows = 12;
 #else
 inline constexpr Index kTileRows = 6;

@@ -1,7 +1,7 @@
 // The register tile that every packed product is made of: a few rows of the left side times one panel of
 // columns of the right side, summed in fp32 over a depth that fits the first-level cache.
 //
-// Written with the compiler's vector types, so the same source is AVX-512, AVX2 or SSE code. A sum is
+// Written with the compiler's vector types, so the same source is AVX-512, AVX2, SSE or NEON code. A sum is
 // one chain of fused multiply-adds in the order of depth; its bits depend neither on the tile's other rows
 // nor on where the tile lies.
 #pragma once
@@ -18,7 +18,7 @@
 namespace moeloom::packed {
 
 // As many sums as fit the registers beside two vectors of the right side and one of the left.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__aarch64__)
 inline constexpr int kTileRows = 12;
 #else
 inline constexpr int kTileRows = 6;
@@ -54,14 +54,6 @@ struct TileArguments {
   /// A tile also asks for memory of sums: its own; without anything else, of the tile below.
   Ahead ahead = {};
 };
-
-/// Else the compiler reads them again for every row of the tile, and loads are what a tile of few rows has
-/// least of.
-inline void keep_in_register([[maybe_unused]] Lanes& lanes) {
-#ifdef __x86_64__
-  asm("" : "+v"(lanes));
-#endif
-}
 
 /// Steps of depth between two looks at what comes next.
 inline constexpr Index kUnroll = 8;
@@ -139,6 +131,7 @@ void multiply_tile(const TileArguments& t) {
     std::array<Lanes, Vectors> right;
     for (std::size_t v = 0; v < Vectors; ++v) {
       right[v] = load(panel + k * kTileCols + v * kLanes);
+      // Else it is read again for every row, and loads are what a tile of few rows has least of.
       keep_in_register(right[v]);
     }
 #pragma GCC unroll 12

@@ -5,6 +5,7 @@
 #include "moeloom/base/version.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/tensor/gemm.hpp"
+#include "plan/rates/cpu_model.hpp"
 
 #include <algorithm>
 #include <array>
@@ -214,14 +215,6 @@ MachineRates machine_rates_from(const Document& document) {
 
 fs::path rate_cache_file(const fs::path& cache_folder) {
   return cache_folder.empty() ? fs::path() : cache_folder / "moeloom" / "gmm-rates.json";
-}
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos)
-      return line.substr(line.find(": ") + 2);
-  return "unknown CPU";
 }
 
 std::string rate_machine(DType element) {

@@ -21,9 +21,6 @@ namespace moeloom {
 /// The file in a cache folder as $XDG_CACHE_HOME or ~/.cache names it; empty for none.
 std::filesystem::path rate_cache_file(const std::filesystem::path& cache_folder);
 
-/// As the system calls it.
-std::string cpu_model();
-
 /// Whatever else the rates depend on: CPU model, threads of the rank, version of this program and of BLAS,
 /// and what packed products multiply.
 std::string rate_machine(DType element = DType::kF32);

@@ -47,14 +47,17 @@ inline void keep_in_register([[maybe_unused]] Lanes& lanes) {
 #endif
 }
 
+/// Whether a product and a sum are one instruction.
+#if defined(__FMA__) || defined(__aarch64__)
+inline constexpr bool kFuses = true;
+#else
+inline constexpr bool kFuses = false;
+#endif
+
 /// a b + sum, rounded once where the processor does that by one instruction (x86 with FMA, AArch64), else
 /// twice.
 inline float multiply_add(float a, float b, float sum) {
-#if defined(__FMA__) || defined(__aarch64__)
-  return __builtin_fmaf(a, b, sum);
-#else
-  return a * b + sum;
-#endif
+  return kFuses ? __builtin_fmaf(a, b, sum) : a * b + sum;
 }
 
 /// The same in each lane.

@@ -137,7 +137,12 @@ void multiply_tile(const TileArguments& t) {
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
       const auto a = Element::load_factor(left + k * kRows + static_cast<Index>(i));
-      for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = Element::multiply_add(a, right[v], sums[i][v]);
+      for (std::size_t v = 0; v < Vectors; ++v) {
+        Lanes sum = Element::multiply_add(a, right[v], sums[i][v]);
+        // Else GCC makes one sum after the other, for which it keeps all factors of kUnroll steps in memory.
+        if constexpr (!kFuses) keep_in_register(sum);
+        sums[i][v] = sum;
+      }
     }
   };
   const bool streams = streams_lines(t);

@@ -49,7 +49,8 @@ scratch=$(mktemp -d "${TMPDIR:-/tmp}/moeloom-cluster-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 exec 3>&2
 listener=
-if [[ $(mpirun --version 2> /dev/null) != *"(Open MPI) 4."* ]]; then
+version=$(mpirun --version 2> /dev/null || true)
+if [[ $version == *"(Open MPI)"* && $version != *"(Open MPI) 4."* ]]; then
   mkfifo "$scratch/words"
   (trap '' INT TERM HUP USR1
     exec sed -u -e 's/\x00//g' -e "/has lost communication with a remote daemon/w $scratch/lost" \
@@ -58,9 +59,21 @@ if [[ $(mpirun --version 2> /dev/null) != *"(Open MPI) 4."* ]]; then
   exec 3> "$scratch/words"
 fi
 
+# The launcher of MPICH, hydra, has words of its own: slots are node1:16, its agent is one program, which it gives options
+# of ssh first, and all variables travel.
+launch=(mpirun --hostfile "$hostfile" "${named[@]}")
+if [[ $version == HYDRA* ]]; then
+  awk '!/^[[:space:]]*(#|$)/ {slots = 1; for (i = 2; i <= NF; ++i) if (sub(/^slots=/, "", $i)) slots = $i; print $1 ":" slots}' \
+    "$hostfile" > "$scratch/hosts"
+  # shellcheck disable=SC2016  # the agent's own words
+  printf '%s\n' '#!/bin/sh' 'while [ "$1" != "${1#-}" ]; do shift; done' "exec $agent \"\$@\"" > "$scratch/agent"
+  chmod +x "$scratch/agent"
+  launch=(mpirun -f "$scratch/hosts" -launcher ssh -launcher-exec "$scratch/agent")
+fi
+
 # In the background, because bash hears signals only while it waits. mpirun would answer TERM and INT by killing its
 # ranks; USR1 it hands on to them. In a session of its own it does not hear the terminal's Ctrl-C by itself.
-setsid mpirun --hostfile "$hostfile" "${named[@]}" "$program" "$@" < /dev/null 2>&3 3>&- &
+setsid "${launch[@]}" "$program" "$@" < /dev/null 2>&3 3>&- &
 job=$!
 exec 3>&-
 heard=

@@ -2,6 +2,7 @@
 #
 # Open MPI 4 reads all of it in OMPI_MCA_...; the launcher of Open MPI 5, which is PRRTE, reads PRTE_MCA_..., and calls much
 # otherwise. Both names are set, as each ignores the other's. What the ranks read (pml, btl, mpi) has the old names in both.
+# MPICH's launcher, hydra, reads none of it: it lets root and more ranks than cores run, and binds nothing.
 #
 #   MOELOOM_HOSTS  machines of the job (Slurm's number, else 1)
 #   MOELOOM_NET    what connects them, where a machine has several networks: 10.0.0.0/24, fd00:77::/64, or interfaces

@@ -30,6 +30,12 @@ MOELOOM_HOSTS=$(grep -cvE '^[[:space:]]*(#|$)' "$hostfile") ||
   { echo "the hostfile $hostfile names no machine; write a line 'node1 slots=16' for each" >&2; exit 1; }
 # shellcheck source=launch/env.sh
 . "$here/env.sh"
+# Open MPI reads names of hosts (not addresses) up to their first dot; where that makes one of two, it is told not to.
+if [[ -n $(sed -n 's/^[[:space:]]*\([[:alnum:]_-]*[[:alpha:]][[:alnum:]_-]*\)\(\.[^[:space:]]*\)\{0,1\}.*/\1\2 \1/p' "$hostfile" |
+  sort -u | awk '{print $2}' | uniq -d) ]]; then
+  export OMPI_MCA_orte_keep_fqdn_hostnames="${OMPI_MCA_orte_keep_fqdn_hostnames:-1}"
+  export PRTE_MCA_prte_keep_fqdn_hostnames="${PRTE_MCA_prte_keep_fqdn_hostnames:-$OMPI_MCA_orte_keep_fqdn_hostnames}"
+fi
 # A password that is asked for, or a machine that does not answer, would be waited for in silence.
 agent=${OMPI_MCA_plm_rsh_agent:-${PRTE_MCA_plm_ssh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=10}}
 export OMPI_MCA_plm_rsh_agent="$agent" PRTE_MCA_plm_ssh_agent="${PRTE_MCA_plm_ssh_agent:-$agent}"

@@ -15,6 +15,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/environment.hpp"
+#include "cli/host_limits.hpp"
 #include "cli/host_network.hpp"
 #include "cli/options.hpp"
 #include "cli/rows/bench_ep_options.hpp"
@@ -127,11 +128,17 @@ int fail(bool speaks) {
   return kFailedExitCode;
 }
 
-/// Said by one rank of each host that cannot use the network; before MPI starts, which would wait for ever.
-bool network_refused() try {
-  const std::vector<std::string> violations = network_violations_here();
-  if (launcher_node_rank() == 0)
-    for (const std::string& text : violations) say_errors(text);
+/// Whether this host cannot be part of the job, said by one of its ranks before MPI starts, which would wait
+/// for ever, or end with words of its own. What MPI has to know of a container, each rank tells it.
+bool host_refused() try {
+  std::vector<std::string> violations = network_violations_here();
+  const HostLimits limits = limits_of_this_host(own_variable);
+  if (limits.copies_refused) use_no_copies_between_processes();
+  const HostAnswer answer = host_answer(limits);
+  violations.insert(violations.end(), answer.violations.begin(), answer.violations.end());
+  if (launcher_node_rank() != 0) return !violations.empty();
+  for (const std::string& text : answer.warnings) std::cerr << "[warning] " << text << std::endl;
+  for (const std::string& text : violations) say_errors(text);
   return !violations.empty();
 } catch (const std::exception& error) {
   say_errors(error.what());
@@ -154,7 +161,7 @@ int main(int argc, char** argv) {
     return fail(launcher_rank() == 0);
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());
-  if (command->on_ranks && network_refused()) return fail(launcher_node_rank() == 0);
+  if (command->on_ranks && host_refused()) return fail(launcher_node_rank() == 0);
   if (command->run == nullptr) return run_training(argc, argv);
   return command->on_ranks ? run_on_ranks(*command, argc, argv) : run_alone(*command, argc - 1, argv + 1);
 }

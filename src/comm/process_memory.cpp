@@ -1,5 +1,7 @@
 #include "comm/process_memory.hpp"
 
+#include "comm/control_groups.hpp"
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -19,33 +21,6 @@ std::optional<Index> number_of(const std::string& path, const std::string& wante
   for (std::string name; file >> name; file.ignore(std::numeric_limits<std::streamsize>::max(), '\n'))
     if (Index value = 0; name == wanted && file >> value) return value;
   return std::nullopt;
-}
-
-/// A file that holds one number; none where it holds a word, as "max".
-std::optional<Index> number_in(const std::string& path) {
-  std::ifstream file(path);
-  Index value = 0;
-  return file >> value ? std::optional(value) : std::nullopt;
-}
-
-/// What the limits of this process's control group and those above it leave; none: no limit. Cached files
-/// that are not in use would make room.
-std::optional<Index> left_by_groups() {
-  std::string line;
-  std::ifstream file("/proc/self/cgroup");
-  while (std::getline(file, line) && !line.starts_with("0::")) {
-  }
-  std::optional<Index> least;
-  for (std::string group = line.starts_with("0::/") ? line.substr(3) : "/";;) {
-    const std::string folder = "/sys/fs/cgroup" + group + "/";
-    const auto limit = number_in(folder + "memory.max"), used = number_in(folder + "memory.current");
-    if (limit && used) {
-      const Index left = *limit - *used + number_of(folder + "memory.stat", "inactive_file").value_or(0);
-      least = std::min(least.value_or(left), std::max<Index>(left, 0));
-    }
-    if (group.size() <= 1) return least;
-    group.resize(std::max<std::size_t>(group.rfind('/'), 1));
-  }
 }
 
 /// Of /proc/self/status, in bytes; what the system does not tell is left out.
@@ -80,7 +55,7 @@ Index memory_of_this_node() {
 
 Index available_memory() {
   const Index of_machine = 1024 * number_of("/proc/meminfo", "MemAvailable:").value_or(0);
-  return std::min(of_machine, left_by_groups().value_or(of_machine));
+  return std::min(of_machine, memory_left_by_groups().value_or(of_machine));
 }
 
 Index held_bytes(const NodeMemory* memory) {

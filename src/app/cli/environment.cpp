@@ -176,4 +176,8 @@ Index launcher_node_rank() {
       .value_or(0);
 }
 
+Index launcher_node_ranks(const EnvironmentLookup& lookup) {
+  return first_number(lookup, {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}).value_or(1);
+}
+
 }  // namespace moeloom

@@ -30,5 +30,7 @@ Index launcher_ranks(const EnvironmentLookup& lookup);
 Index launcher_ranks();
 /// Its number among those of its host, likewise.
 Index launcher_node_rank();
+/// The number of those; 1 where the launcher does not say.
+Index launcher_node_ranks(const EnvironmentLookup& lookup);
 
 }  // namespace moeloom

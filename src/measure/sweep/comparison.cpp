@@ -92,12 +92,19 @@ std::optional<PointSetup> set_up_or_skip(const SweepWorld& world, const EpPoint&
   }
 }
 
+/// Memory that was freed, to the system.
+void give_back() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 /// The member with its check and its warm-up, after which its memory is known.
 template <typename Group>
 void add_member(const SweepWorld& world, const EpPoint& point, const PointSetup& setup, Group& group,
                 std::size_t member, EpRow& row) {
   describe(setup, row);
-  malloc_trim(0);  // memory that was freed and is used again would not be seen to grow
+  give_back();  // memory that was freed and is used again would not be seen to grow
   const Index before = private_bytes();
   row.error = group.add(world.mesh(point.ep), setup);
   row.tolerance = Group::Check::tolerance(setup.dtype);
@@ -106,7 +113,7 @@ void add_member(const SweepWorld& world, const EpPoint& point, const PointSetup&
     group.prepare(step);
     group.step(member);
   }
-  malloc_trim(0);
+  give_back();
   const auto grown = static_cast<double>(held_bytes(setup.dispatcher.memory.get()) - before);
   row.memory_bytes = static_cast<Index>(world.world().all_max(grown));
 }

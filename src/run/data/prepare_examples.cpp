@@ -1,6 +1,7 @@
 #include "data/prepare_examples.hpp"
 
 #include "base/checksum.hpp"
+#include "comm/control_groups.hpp"
 #include "io/data_text.hpp"
 #include "io/file_lock.hpp"
 #include "moeloom/base/errors.hpp"
@@ -24,8 +25,7 @@ namespace fs = std::filesystem;
 class WithThreads {
  public:
   explicit WithThreads(Index wanted) : before_(threads()) {
-    const auto processors = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    set_threads(wanted > 0 ? static_cast<int>(wanted) : processors);
+    set_threads(wanted > 0 ? static_cast<int>(wanted) : usable_processors());
   }
   WithThreads(const WithThreads&) = delete;
   WithThreads& operator=(const WithThreads&) = delete;

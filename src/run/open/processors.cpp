@@ -1,6 +1,7 @@
 #include "open/processors.hpp"
 
 #include "base/text.hpp"
+#include "comm/control_groups.hpp"
 #include "moeloom/run/options.hpp"
 
 #include <algorithm>
@@ -39,6 +40,14 @@ ProcessorMask bound_processors() {
   return mask;
 }
 
+/// In thousandths of a processor, and whose it is; nobody's where there is no limit.
+using Quota = std::array<std::int64_t, 2>;
+
+Quota own_quota() {
+  const auto quota = processor_quota();
+  return quota ? Quota{static_cast<std::int64_t>(1000 * quota->processors), quota->group} : Quota{};
+}
+
 std::vector<std::int64_t> masks_of(const Communicator& node) {
   const ProcessorMask mine = bound_processors();
   return node.all_gather(std::span<const std::int64_t>(mine));
@@ -65,12 +74,25 @@ int share_of_processors(std::span<const std::int64_t> masks, int ranks, int rank
   return std::max(1, static_cast<int>(part_of_processors(masks, ranks, rank) + kRounding));
 }
 
+int share_within_quota(int share, std::span<const std::int64_t> quotas, int rank) {
+  const auto quota_of = [&](std::size_t r) { return quotas.subspan(2 * r, 2); };
+  const auto mine = quota_of(static_cast<std::size_t>(rank));
+  if (mine[0] == 0) return share;
+  std::int64_t sharing = 0;
+  for (std::size_t r = 0; r < quotas.size() / 2; ++r)
+    sharing += std::ranges::equal(quota_of(r), mine) ? 1 : 0;
+  return std::max(1, std::min(share, static_cast<int>(mine[0] / sharing / 1000)));
+}
+
 int threads_for(Index asked, std::optional<Index> omp_num_threads, const Communicator& node) {
   // Gathered whatever is asked: the environment may differ from rank to rank.
   const std::vector<std::int64_t> masks = masks_of(node);
+  const Quota quota = own_quota();
+  const std::vector<std::int64_t> quotas = node.all_gather(std::span<const std::int64_t>(quota));
   if (asked > 0) return static_cast<int>(asked);
   if (omp_num_threads) return static_cast<int>(*omp_num_threads);
-  return std::min(share_of_processors(masks, node.size(), node.rank()), static_cast<int>(kMostThreads));
+  const int share = share_of_processors(masks, node.size(), node.rank());
+  return std::min(share_within_quota(share, quotas, node.rank()), static_cast<int>(kMostThreads));
 }
 
 }  // namespace moeloom

@@ -1,12 +1,12 @@
 #include "open/run_data.hpp"
 
+#include "comm/control_groups.hpp"
 #include "io/data_text.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/run/flags.hpp"
 
 #include <cmath>
 #include <sstream>
-#include <thread>
 
 #include "fields/option_values.hpp"
 
@@ -30,7 +30,7 @@ std::string percent(double share) {
 /// others wait. 0: nobody said. Collective.
 Index threads_of_node(const TrainOptions& options, const RunFlags& flags, const Communicator& world) {
   const Index ranks = world.split_by_node().size();
-  const auto processors = static_cast<Index>(std::thread::hardware_concurrency());
+  const auto processors = Index{usable_processors()};
   const Index each = options.kernels.threads > 0 ? options.kernels.threads : flags.threads.value_or(0);
   return std::min(each * ranks, std::max(each, processors));
 }

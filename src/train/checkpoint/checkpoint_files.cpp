@@ -49,8 +49,12 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   throw_if(failure, "rename " + from.string() + " to", to);
 }
 
-bool exchange(const fs::path& one, const fs::path& other) {
+bool exchange([[maybe_unused]] const fs::path& one, [[maybe_unused]] const fs::path& other) {
+#ifdef RENAME_EXCHANGE
   return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
+#else
+  return false;  // musl before 1.2.6
+#endif
 }
 
 /// Where the filesystem cannot exchange two names at once, the old folder goes first.

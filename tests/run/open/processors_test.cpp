@@ -39,6 +39,14 @@ TEST(Processors, AMaskMayTakeSeveralWords) {
   EXPECT_EQ(share_of_processors(masks, 2, 1), 1);
 }
 
+TEST(Processors, AQuotaIsDividedByTheRanksThatHaveTheSame) {
+  const std::vector<std::int64_t> quotas = {3000, 7, 3000, 7, 3000, 8, 0, 0, 400, 9};
+  const std::vector<int> shares = {1, 1, 3, 16, 1};
+  for (int rank = 0; rank < 5; ++rank)
+    EXPECT_EQ(share_within_quota(16, quotas, rank), shares[static_cast<std::size_t>(rank)]) << rank;
+  EXPECT_EQ(share_within_quota(2, quotas, 2), 2) << "no more than its share";
+}
+
 TEST(Processors, WhatIsAskedForWinsThenTheEnvironment) {
   const Communicator alone = Communicator::self();
   EXPECT_EQ(threads_for(3, 5, alone), 3);

@@ -1,0 +1,91 @@
+#include "cli/host_limits.hpp"
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kMebi = Index{1} << 20;
+
+HostLimits four_ranks(std::optional<double> quota, std::optional<SegmentRoom> segments, bool copies_refused) {
+  return {.host = "h1",
+          .ranks = 4,
+          .processors = 8,
+          .quota = quota,
+          .segments = segments,
+          .copies_refused = copies_refused};
+}
+
+SegmentRoom room(Index total, Index free) {
+  return {"/dev/shm", 4 * kMebi, total * kMebi, free * kMebi};
+}
+
+bool holds(const std::vector<std::string>& sentences, const std::string& words) {
+  return sentences.size() == 1 && sentences[0].find(words) != std::string::npos;
+}
+
+TEST(HostLimits, SayNothingWhereNothingIsMissing) {
+  for (const HostLimits& limits : {four_ranks({}, {}, false), four_ranks(8, room(64, 60), false)}) {
+    EXPECT_TRUE(host_answer(limits).violations.empty());
+    EXPECT_TRUE(host_answer(limits).warnings.empty());
+  }
+}
+
+TEST(HostLimits, AQuotaBelowTheProcessorsIsSaidWithBoth) {
+  const HostAnswer answer = host_answer(four_ranks(1.5, {}, false));
+  EXPECT_TRUE(holds(answer.warnings, "host h1: a control group allows 1.5 of 8 processors"));
+  EXPECT_TRUE(answer.violations.empty());
+}
+
+TEST(HostLimits, RoomForNoSegmentIsRefusedAndForFewerThanRanksSaid) {
+  const HostAnswer none = host_answer(four_ranks({}, room(64, 4), false));
+  EXPECT_TRUE(holds(none.violations, "/dev/shm has 4 MiB free of 64 MiB, a rank needs 4 MiB of it"));
+  EXPECT_TRUE(none.warnings.empty());
+  const HostAnswer few = host_answer(four_ranks({}, room(15, 14), false));
+  EXPECT_TRUE(holds(few.warnings, "/dev/shm holds 15 MiB, 4 ranks may use 16 MiB of it"));
+  EXPECT_TRUE(few.violations.empty());
+}
+
+TEST(HostLimits, RefusedCopiesAreSaid) {
+  EXPECT_TRUE(holds(host_answer(four_ranks({}, {}, true)).warnings, "refuses process_vm_readv"));
+}
+
+TEST(HostLimits, OfARankAloneOnItsHostAreItsProcessors) {
+  HostLimits alone = four_ranks({}, room(1, 0), true);
+  alone.ranks = 1;
+  EXPECT_TRUE(host_answer(alone).warnings.empty());
+  EXPECT_TRUE(host_answer(alone).violations.empty());
+}
+
+TEST(HostLimits, SegmentsAreLookedForWhereOpenMpiMakesThem) {
+  using Variables = std::map<std::string, std::string>;
+  const auto segments = [](Variables variables) {
+    return limits_of_this_host([&](const std::string& name) {
+             const auto found = variables.find(name);
+             return found == variables.end() ? std::nullopt : std::optional(found->second);
+           })
+        .segments;
+  };
+  const std::pair<std::string, std::string> two = {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"};
+  EXPECT_FALSE(segments({})) << "no Open MPI";
+  ASSERT_TRUE(segments({two, {"OMPI_MCA_btl_vader_backing_directory", "/"}}));
+  EXPECT_EQ(segments({two, {"OMPI_MCA_btl_vader_backing_directory", "/"}})->segment_bytes, 4 * kMebi);
+  for (const char* btl : {"self,vader", "self,sm,tcp", "^openib", ""}) {
+    const auto found = segments({two,
+                                 {"OMPI_MCA_btl", btl},
+                                 {"OMPI_MCA_btl_vader_backing_directory", "/"},
+                                 {"OMPI_MCA_btl_vader_segment_size", "8388608"}});
+    ASSERT_TRUE(found) << btl;
+    EXPECT_EQ(found->folder, "/");
+    EXPECT_EQ(found->segment_bytes, 8 * kMebi);
+    EXPECT_GT(found->total_bytes, 0);
+  }
+  for (const char* btl : {"self,tcp", "^vader", "^openib,vader"})
+    EXPECT_FALSE(segments({two, {"OMPI_MCA_btl", btl}})) << btl;
+  EXPECT_FALSE(segments({two, {"OMPI_MCA_pml", "ucx"}}));
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/phase_clock.hpp"
+#include "moeloom/comm/mesh.hpp"
 #include "moeloom/run/options.hpp"
 
 #include <fstream>

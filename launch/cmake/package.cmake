@@ -1,15 +1,25 @@
 # cpack -G DEB: `moeloom`, the program with its libraries, and `libmoeloom-dev`. launch/package.sh --deb builds the levels
 # first and names their build folders in MOELOOM_LEVEL_BUILDS.
-if(NOT BUILD_SHARED_LIBS)
+if(NOT BUILD_SHARED_LIBS OR MOELOOM_LEVEL)  # a level is a part
   return()
 endif()
 set(MOELOOM_LEVEL_BUILDS "" CACHE STRING "build folders with MOELOOM_LEVEL, whose libraries belong into the package")
+# Headers of others are compiled in, and their licences want to be handed on: as Debian's packages tell them.
+file(READ LICENSE copyright)
+string(PREPEND copyright "moeloom, by its authors\n\n")
+foreach(part nlohmann-json3-dev libspdlog-dev libfmt-dev libboost-dev libxxhash-dev)
+  if(EXISTS /usr/share/doc/${part}/copyright)
+    file(READ /usr/share/doc/${part}/copyright words)
+    string(APPEND copyright "\n----\nOf ${part}, parts of which are compiled in:\n\n${words}")
+  endif()
+endforeach()
+file(WRITE ${PROJECT_BINARY_DIR}/copyright "${copyright}")
 foreach(name moeloom libmoeloom-dev)
   set(component program)
   if(name MATCHES "-dev$")
     set(component dev)
   endif()
-  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${name} RENAME copyright COMPONENT ${component})
+  install(FILES ${PROJECT_BINARY_DIR}/copyright DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${name} COMPONENT ${component})
   install(FILES CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${name} COMPONENT ${component})
 endforeach()
 
@@ -38,7 +48,7 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME moeloom)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS openmpi-bin)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "openmpi-bin, libjs-dygraphs")  # the latter for pages of runs
 set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "Trains language models with mixtures of experts on CPUs, over MPI, and reads and
 writes them as Hugging Face folders. The loader picks the library that was
 compiled for the processor: x86-64, or its levels v2, v3 and v4.")

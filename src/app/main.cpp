@@ -11,7 +11,9 @@
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "cli/command_line.hpp"
 #include "cli/environment.hpp"
@@ -120,26 +122,36 @@ int run_training(int argc, char** argv) try {
   return exit_code_of(error);
 }
 
-/// The exit code of a command that cannot start. A launcher ends the job with the first rank that fails, and
-/// what the others say then may be lost (Open MPI 5): who leaves the word to another gives it time.
-int fail(bool speaks) {
-  constexpr auto kTimeToSpeak = std::chrono::milliseconds(500);
+/// A launcher ends the job with the first rank that fails, and what the others say then may be lost (Open MPI
+/// 5): who leaves the word to another gives it time.
+void wait_for_speaker(bool speaks) {
+  constexpr auto kTimeToSpeak = std::chrono::seconds(2);
   if (!speaks) std::this_thread::sleep_for(kTimeToSpeak);
-  return kFailedExitCode;
 }
 
-/// Whether this host cannot be part of the job, said by one of its ranks before MPI starts, which would wait
-/// for ever, or end with words of its own. What MPI has to know of a container, each rank tells it.
-bool host_refused() try {
+/// Why this host cannot be part of the job, asked before MPI starts, which would wait for ever, or end with
+/// words of its own. What MPI has to know of a container, each rank tells it.
+std::vector<std::string> violations_of_this_host() {
   std::vector<std::string> violations = network_violations_here();
   const HostLimits limits = limits_of_this_host(own_variable);
   if (limits.copies_refused) use_no_copies_between_processes();
   const HostAnswer answer = host_answer(limits);
   violations.insert(violations.end(), answer.violations.begin(), answer.violations.end());
-  if (launcher_node_rank() != 0) return !violations.empty();
-  for (const std::string& text : answer.warnings) std::cerr << "[warning] " << text << std::endl;
+  if (launcher_node_rank() == 0) {
+    for (const std::string& text : answer.notes) std::cerr << "[info] " << text << std::endl;
+    for (const std::string& text : answer.warnings) std::cerr << "[warning] " << text << std::endl;
+  }
+  return violations;
+}
+
+/// One rank of the host speaks for all. The others wait, and are still there only if it found nothing: the
+/// room that is left changes while ranks start.
+bool host_refused() try {
+  const std::vector<std::string> violations = violations_of_this_host();
+  if (violations.empty()) return false;
+  wait_for_speaker(launcher_node_rank() == 0);
   for (const std::string& text : violations) say_errors(text);
-  return !violations.empty();
+  return true;
 } catch (const std::exception& error) {
   say_errors(error.what());
   return true;
@@ -158,10 +170,11 @@ int main(int argc, char** argv) {
           "unknown command \"" + name +
           "\"; known: train, generate, chat, eval, inspect, convert, tokenize, report, kernels, bench, "
           "calibrate, plan, mesh");
-    return fail(launcher_rank() == 0);
+    wait_for_speaker(launcher_rank() == 0);
+    return kFailedExitCode;
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());
-  if (command->on_ranks && host_refused()) return fail(launcher_node_rank() == 0);
+  if (command->on_ranks && host_refused()) return kFailedExitCode;
   if (command->run == nullptr) return run_training(argc, argv);
   return command->on_ranks ? run_on_ranks(*command, argc, argv) : run_alone(*command, argc - 1, argv + 1);
 }

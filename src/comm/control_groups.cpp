@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 #include <limits>
+#include <sched.h>
 #include <string>
 #include <sys/stat.h>
 #include <thread>
@@ -107,7 +108,8 @@ std::optional<ProcessorQuota> processor_quota(const fs::path& root) {
   std::optional<ProcessorQuota> least;
   for (const fs::path& group : group_folders(root, "cpu"))
     if (const auto processors = processors_of(group);
-        processors && (!least || *processors < least->processors))
+        processors &&
+        (!least || *processors <= least->processors))  // of equals the outermost, which more share
       least = {*processors, identity_of(group)};
   return least;
 }
@@ -119,8 +121,15 @@ std::optional<Index> memory_left_by_groups(const fs::path& root) {
   return least;
 }
 
+int bound_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 int usable_processors() {
-  const int bound = static_cast<int>(std::thread::hardware_concurrency());
+  const int bound = bound_processors();
   const auto quota = processor_quota();
   return std::max(1, quota ? std::min(bound, static_cast<int>(quota->processors)) : bound);
 }

@@ -18,11 +18,14 @@ struct ProcessorQuota {
   std::int64_t group = 0;  // equal for processes that share it
 };
 
-/// Of the group with the fewest; none: no limit. `root` is another one in tests.
+/// Of the group with the fewest, the outermost of several; none: no limit. `root` is another one in tests.
 std::optional<ProcessorQuota> processor_quota(const std::filesystem::path& root = "/");
 
 /// Bytes until the nearest limit; none: no limit. Cached files that are not in use would make room.
 std::optional<Index> memory_left_by_groups(const std::filesystem::path& root = "/");
+
+/// Those that this process may run on, by its affinity (taskset, a cpuset, a launcher's binding).
+int bound_processors();
 
 /// How many threads this process can run at once: the processors that it may run on, or fewer by its quota;
 /// at least 1.

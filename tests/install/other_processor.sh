@@ -12,7 +12,7 @@ check() { # RANK: what it says in $said
   [[ $code == 1 ]] || { echo "FAILED: rank $1 ended with $code, expected 1: $said" && exit 1; }
 }
 check 0
-[[ $said == "[error] this program was built for a processor with "*"build it there (launch/build.sh)"* ]] ||
+[[ $said == "[error] moeloom was built for a processor with "*"build it there (launch/build.sh)"* ]] ||
   { echo "FAILED: said: $said" && exit 1; }
 echo "$said"
 check 1

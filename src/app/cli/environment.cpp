@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <sstream>
 
 #include "fields/fault.hpp"
 #include "fields/option_values.hpp"
@@ -114,6 +115,17 @@ std::optional<Index> first_number(const EnvironmentLookup& lookup, std::initiali
   return std::nullopt;
 }
 
+/// Of one node, in a list as "2(x3),1": three nodes with two tasks, one with one.
+Index slurm_tasks_of(Index node, const std::string& list) {
+  std::istringstream entries(list);
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const std::size_t times = entry.find("(x");
+    node -= times == std::string::npos ? 1 : std::atoi(entry.c_str() + times + 2);
+    if (node < 0) return std::max(1, std::atoi(entry.c_str()));
+  }
+  return 1;
+}
+
 }  // namespace
 
 RunFlags read_environment(const EnvironmentLookup& lookup) {
@@ -177,7 +189,9 @@ Index launcher_node_rank() {
 }
 
 Index launcher_node_ranks(const EnvironmentLookup& lookup) {
-  return first_number(lookup, {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}).value_or(1);
+  if (const auto told = first_number(lookup, {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})) return *told;
+  const std::optional<std::string> each = lookup("SLURM_STEP_TASKS_PER_NODE");
+  return each ? slurm_tasks_of(first_number(lookup, {"SLURM_NODEID"}).value_or(0), *each) : 1;
 }
 
 }  // namespace moeloom

@@ -2,12 +2,15 @@
 
 #include "base/host_name.hpp"
 #include "comm/control_groups.hpp"
+#include "moeloom/comm/session.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <sstream>
+#include <string_view>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
-#include <thread>
 #include <unistd.h>
 
 #include "fields/option_values.hpp"
@@ -33,23 +36,41 @@ bool holds_word(const std::string& list, const std::string& word) {
   return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
+/// Whether a list of Open MPI's components, "a,b" or "^a,b" for all but these, has one of `names`.
+bool chooses(const std::string& list, std::initializer_list<const char*> names) {
+  const bool excludes = list.starts_with('^');
+  const std::string listed = list.substr(excludes ? 1 : 0);
+  const bool named = std::ranges::any_of(names, [&](const char* name) { return holds_word(listed, name); });
+  return listed.empty() || named != excludes;
+}
+
+/// The first number of the version of Open MPI; 0: another MPI.
+int open_mpi_version() {
+  constexpr std::string_view kName = "Open MPI v";
+  const std::string_view text = mpi_library_version();
+  return text.starts_with(kName) ? std::atoi(text.data() + kName.size()) : 0;
+}
+
 /// Whether ranks of a host talk by Open MPI's own shared memory, which 4 calls vader and 5 sm.
 bool uses_segments(const EnvironmentLookup& lookup) {
-  if (!lookup("OMPI_COMM_WORLD_LOCAL_SIZE")) return false;
-  const std::string pml = lookup("OMPI_MCA_pml").value_or("ob1"), btl = lookup("OMPI_MCA_btl").value_or("");
-  const bool excludes = btl.starts_with('^');
-  const std::string list = btl.substr(excludes ? 1 : 0);
-  const bool named = holds_word(list, "vader") || holds_word(list, "sm");
-  return pml == "ob1" && (list.empty() || named != excludes);
+  if (open_mpi_version() == 0 || launcher_node_ranks(lookup) < 2) return false;
+  return lookup("OMPI_MCA_pml").value_or("ob1") == "ob1" &&
+         chooses(lookup("OMPI_MCA_btl").value_or(""), {"vader", "sm"});
+}
+
+/// What was set for this component of Open MPI: 5 reads the name that 4 has, too, where its own is not set.
+std::optional<std::string> set_for_segments(const EnvironmentLookup& lookup, const std::string& name) {
+  const auto own = open_mpi_version() >= 5 ? lookup("OMPI_MCA_btl_sm_" + name) : std::nullopt;
+  return own ? own : lookup("OMPI_MCA_btl_vader_" + name);
 }
 
 std::optional<SegmentRoom> segment_room(const EnvironmentLookup& lookup) {
   if (!uses_segments(lookup)) return std::nullopt;
-  constexpr Index kDefaultBytes = Index{4} << 20;  // of 4.1
-  const std::string told = lookup("OMPI_MCA_btl_vader_segment_size").value_or("");
-  SegmentRoom room{.folder = lookup("OMPI_MCA_btl_vader_backing_directory").value_or("/dev/shm"),
-                   .segment_bytes = std::atoll(told.c_str())};
-  if (room.segment_bytes <= 0) room.segment_bytes = kDefaultBytes;
+  const Index default_bytes = Index{open_mpi_version() >= 5 ? 16 : 4} << 20;
+  SegmentRoom room{
+      .folder = set_for_segments(lookup, "backing_directory").value_or("/dev/shm"),
+      .segment_bytes = std::atoll(set_for_segments(lookup, "segment_size").value_or("").c_str())};
+  if (room.segment_bytes <= 0) room.segment_bytes = default_bytes;
   struct statvfs found {};
   if (::statvfs(room.folder.c_str(), &found) != 0) return std::nullopt;
   const auto block = static_cast<Index>(found.f_frsize);
@@ -58,10 +79,24 @@ std::optional<SegmentRoom> segment_room(const EnvironmentLookup& lookup) {
   return room;
 }
 
+/// The setting of copies between processes, "name=value"; empty: none.
+std::string copies_setting(const EnvironmentLookup& lookup) {
+  const std::string name =
+      open_mpi_version() >= 5 ? "OMPI_MCA_smsc" : "OMPI_MCA_btl_vader_single_copy_mechanism";
+  const auto value = lookup(name);
+  return value ? name + "=" + *value : std::string();
+}
+
+bool makes_copies(const EnvironmentLookup& lookup) {
+  if (!uses_segments(lookup)) return false;
+  if (open_mpi_version() >= 5) return chooses(lookup("OMPI_MCA_smsc").value_or(""), {"cma"});
+  return lookup("OMPI_MCA_btl_vader_single_copy_mechanism").value_or("cma") == "cma";
+}
+
 void judge(const SegmentRoom& room, const HostLimits& limits, HostAnswer& answer) {
   const std::string way_out =
       "; give the container more (docker --shm-size, an emptyDir with medium: Memory), or set "
-      "OMPI_MCA_btl_vader_backing_directory to a folder with room";
+      "OMPI_MCA_btl_vader_backing_directory (Open MPI 5: btl_sm_...) to a folder with room";
   // Open MPI wants a twentieth more.
   if (room.free_bytes < room.segment_bytes + room.segment_bytes / 20)
     answer.violations.push_back("host " + limits.host + ": " + room.folder + " has " +
@@ -74,23 +109,40 @@ void judge(const SegmentRoom& room, const HostLimits& limits, HostAnswer& answer
                               " of it, and a rank that finds no room is killed (SIGBUS)" + way_out);
 }
 
+/// A quota is what a container has; a warning only where more threads would run.
+void judge_quota(const HostLimits& limits, HostAnswer& answer) {
+  if (!limits.quota || *limits.quota >= limits.processors) return;
+  const Index running = limits.ranks * std::max<Index>(1, limits.threads);
+  const std::string allowed = "host " + limits.host + ": a control group allows " +
+                              value_text(*limits.quota) + " of " + std::to_string(limits.processors) +
+                              " processors";
+  if (static_cast<double>(running) > std::ceil(*limits.quota))
+    answer.warnings.push_back(allowed + "; " + std::to_string(limits.ranks) + " rank(s) run " +
+                              std::to_string(running) + " threads, so some will wait");
+  else
+    answer.notes.push_back(allowed + (limits.threads == 0 ? "; threads follow it" : ""));
+}
+
+void judge_copies(const HostLimits& limits, HostAnswer& answer) {
+  if (!limits.copies_refused) return;
+  const std::string refused = "host " + limits.host + ": the system refuses process_vm_readv, ";
+  answer.warnings.push_back(
+      limits.copies_asked.empty()
+          ? refused +
+                "so Open MPI is told to copy through memory of its own, which is slower "
+                "(btl_vader_single_copy_mechanism=none); docker --cap-add SYS_PTRACE "
+                "allows it"
+          : refused + "which " + limits.copies_asked + " asks for: unset it");
+}
+
 }  // namespace
 
 HostAnswer host_answer(const HostLimits& limits) {
   HostAnswer answer;
-  if (limits.quota && *limits.quota < limits.processors)
-    answer.warnings.push_back(
-        "host " + limits.host + ": a control group allows " + value_text(*limits.quota) + " of " +
-        std::to_string(limits.processors) +
-        " processors; threads follow it unless --threads or OMP_NUM_THREADS says otherwise");
+  judge_quota(limits, answer);
   if (limits.ranks < 2) return answer;
   if (limits.segments) judge(*limits.segments, limits, answer);
-  if (limits.copies_refused)
-    answer.warnings.push_back(
-        "host " + limits.host +
-        ": the system refuses process_vm_readv, so Open MPI is told to copy through memory of "
-        "its own, which is slower (btl_vader_single_copy_mechanism=none); docker --cap-add "
-        "SYS_PTRACE allows it");
+  judge_copies(limits, answer);
   return answer;
 }
 
@@ -98,10 +150,12 @@ HostLimits limits_of_this_host(const EnvironmentLookup& lookup) {
   const std::optional<ProcessorQuota> quota = processor_quota();
   return {.host = host_name(),
           .ranks = launcher_node_ranks(lookup),
-          .processors = static_cast<int>(std::thread::hardware_concurrency()),
+          .threads = std::atoll(lookup("OMP_NUM_THREADS").value_or("").c_str()),
+          .processors = bound_processors(),
           .quota = quota ? std::optional(quota->processors) : std::nullopt,
           .segments = segment_room(lookup),
-          .copies_refused = uses_segments(lookup) && copies_are_refused()};
+          .copies_refused = makes_copies(lookup) && copies_are_refused(),
+          .copies_asked = copies_setting(lookup)};
 }
 
 void use_no_copies_between_processes() {

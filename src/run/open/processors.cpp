@@ -28,7 +28,7 @@ void insert(ProcessorMask& mask, int processor) {
 }
 
 /// Where the system does not say, all that there are.
-ProcessorMask bound_processors() {
+ProcessorMask mask_of_this_rank() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
@@ -49,7 +49,7 @@ Quota own_quota() {
 }
 
 std::vector<std::int64_t> masks_of(const Communicator& node) {
-  const ProcessorMask mine = bound_processors();
+  const ProcessorMask mine = mask_of_this_rank();
   return node.all_gather(std::span<const std::int64_t>(mine));
 }
 

@@ -87,13 +87,14 @@ TEST(Environment, ThreadsAreTheFirstNumberOfOmpNumThreads) {
                                        "\" is not valid; valid: 1 to 1024"});
 }
 
-TEST(Environment, WithoutALauncherThereIsOneRank) {
-  const auto lookup_in = [](const Variables& variables) {
-    return [&](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::nullopt : std::optional(found->second);
-    };
+EnvironmentLookup lookup_in(const Variables& variables) {
+  return [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
   };
+}
+
+TEST(Environment, WithoutALauncherThereIsOneRank) {
   const auto rank_of = [&](const Variables& variables) { return launcher_rank(lookup_in(variables)); };
   const auto ranks_of = [&](const Variables& variables) { return launcher_ranks(lookup_in(variables)); };
   EXPECT_EQ(ranks_of({}), 1);
@@ -152,6 +153,18 @@ TEST(Environment, WhatWasGivenIsKeptForTheLog) {
 TEST(Environment, WhoSwitchesIsKept) {
   EXPECT_EQ(flags_of({{"TWINKLE_NPU_GMM_PATCH", "1"}}).why_gmm, "TWINKLE_NPU_GMM_PATCH=1");
   EXPECT_EQ(flags_of({{"MOELOOM_GMM_PATCH", "force"}, {"MOELOOM_PATCH", "0"}}).why_patch, "MOELOOM_PATCH=0");
+}
+
+TEST(Environment, SlurmListsTheRanksOfEachHost) {
+  const auto ranks_of = [](const char* node, const char* list) {
+    return launcher_node_ranks(lookup_in({{"SLURM_NODEID", node}, {"SLURM_STEP_TASKS_PER_NODE", list}}));
+  };
+  for (const char* node : {"0", "1", "2"}) EXPECT_EQ(ranks_of(node, "2(x3),5"), 2) << node;
+  EXPECT_EQ(ranks_of("3", "2(x3),5"), 5);
+  EXPECT_EQ(ranks_of("4", "2(x3),5"), 1) << "a node that is not listed";
+  EXPECT_EQ(launcher_node_ranks(
+                lookup_in({{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}})),
+            4);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "cli/host_limits.hpp"
 
+#include "moeloom/comm/session.hpp"
+
 #include <map>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -34,9 +37,14 @@ TEST(HostLimits, SayNothingWhereNothingIsMissing) {
 }
 
 TEST(HostLimits, AQuotaBelowTheProcessorsIsSaidWithBoth) {
-  const HostAnswer answer = host_answer(four_ranks(1.5, {}, false));
-  EXPECT_TRUE(holds(answer.warnings, "host h1: a control group allows 1.5 of 8 processors"));
-  EXPECT_TRUE(answer.violations.empty());
+  HostLimits limits = four_ranks(4.5, {}, false);
+  EXPECT_TRUE(
+      holds(host_answer(limits).notes, "host h1: a control group allows 4.5 of 8 processors; threads"));
+  EXPECT_TRUE(host_answer(limits).warnings.empty());
+  limits.threads = 2;
+  EXPECT_TRUE(holds(host_answer(limits).warnings, "allows 4.5 of 8 processors; 4 rank(s) run 8 threads"));
+  EXPECT_TRUE(host_answer(limits).notes.empty());
+  EXPECT_TRUE(holds(host_answer(four_ranks(1.5, {}, false)).warnings, "4 rank(s) run 4 threads"));
 }
 
 TEST(HostLimits, RoomForNoSegmentIsRefusedAndForFewerThanRanksSaid) {
@@ -49,7 +57,11 @@ TEST(HostLimits, RoomForNoSegmentIsRefusedAndForFewerThanRanksSaid) {
 }
 
 TEST(HostLimits, RefusedCopiesAreSaid) {
-  EXPECT_TRUE(holds(host_answer(four_ranks({}, {}, true)).warnings, "refuses process_vm_readv"));
+  HostLimits limits = four_ranks({}, {}, true);
+  EXPECT_TRUE(holds(host_answer(limits).warnings, "refuses process_vm_readv, so Open MPI is told"));
+  limits.copies_asked = "OMPI_MCA_btl_vader_single_copy_mechanism=cma";
+  EXPECT_TRUE(
+      holds(host_answer(limits).warnings, "which OMPI_MCA_btl_vader_single_copy_mechanism=cma asks for"));
 }
 
 TEST(HostLimits, OfARankAloneOnItsHostAreItsProcessors) {
@@ -60,6 +72,7 @@ TEST(HostLimits, OfARankAloneOnItsHostAreItsProcessors) {
 }
 
 TEST(HostLimits, SegmentsAreLookedForWhereOpenMpiMakesThem) {
+  if (!std::string_view(mpi_library_version()).starts_with("Open MPI")) GTEST_SKIP() << "another MPI";
   using Variables = std::map<std::string, std::string>;
   const auto segments = [](Variables variables) {
     return limits_of_this_host([&](const std::string& name) {
@@ -68,15 +81,17 @@ TEST(HostLimits, SegmentsAreLookedForWhereOpenMpiMakesThem) {
            })
         .segments;
   };
-  const std::pair<std::string, std::string> two = {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"};
-  EXPECT_FALSE(segments({})) << "no Open MPI";
-  ASSERT_TRUE(segments({two, {"OMPI_MCA_btl_vader_backing_directory", "/"}}));
-  EXPECT_EQ(segments({two, {"OMPI_MCA_btl_vader_backing_directory", "/"}})->segment_bytes, 4 * kMebi);
+  using Variable = std::pair<std::string, std::string>;
+  const Variable two = {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                 root = {"OMPI_MCA_btl_vader_backing_directory", "/"};
+  EXPECT_FALSE(segments({root})) << "one rank";
+  ASSERT_TRUE(segments({two, root}));
+  EXPECT_EQ(segments({two, root})->segment_bytes % (4 * kMebi), 0) << "4 MiB of Open MPI 4, 16 of 5";
+  EXPECT_TRUE(segments({{"SLURM_STEP_TASKS_PER_NODE", "1,4"}, {"SLURM_NODEID", "1"}, root}));
+  EXPECT_FALSE(segments({{"SLURM_STEP_TASKS_PER_NODE", "1,4"}, {"SLURM_NODEID", "0"}, root}));
   for (const char* btl : {"self,vader", "self,sm,tcp", "^openib", ""}) {
-    const auto found = segments({two,
-                                 {"OMPI_MCA_btl", btl},
-                                 {"OMPI_MCA_btl_vader_backing_directory", "/"},
-                                 {"OMPI_MCA_btl_vader_segment_size", "8388608"}});
+    const auto found =
+        segments({two, root, {"OMPI_MCA_btl", btl}, {"OMPI_MCA_btl_vader_segment_size", "8388608"}});
     ASSERT_TRUE(found) << btl;
     EXPECT_EQ(found->folder, "/");
     EXPECT_EQ(found->segment_bytes, 8 * kMebi);

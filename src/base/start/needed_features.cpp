@@ -56,6 +56,21 @@ constinit const CpuFeature kNeededFeatures[] = {
 #ifdef __AVXIFMA__
     {"AVX_IFMA", 7, 1, CpuFeature::kEax, 23},
 #endif
+#ifdef __AVXVNNIINT8__
+    {"AVX_VNNI_INT8", 7, 1, CpuFeature::kEdx, 4},
+#endif
+#ifdef __AVXVNNIINT16__
+    {"AVX_VNNI_INT16", 7, 1, CpuFeature::kEdx, 10},
+#endif
+#ifdef __CMPCCXADD__
+    {"CMPCCXADD", 7, 1, CpuFeature::kEax, 7},
+#endif
+#ifdef __APX_F__
+    {"APX_F", 7, 1, CpuFeature::kEdx, 21, 1u << 19},
+#endif
+#ifdef __PCLMUL__
+    {"PCLMULQDQ", 1, 0, CpuFeature::kEcx, 1},
+#endif
 #ifdef __F16C__
     {"F16C", 1, 0, CpuFeature::kEcx, 29},
 #endif

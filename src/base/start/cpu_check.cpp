@@ -1,11 +1,13 @@
-// A program that was built for another processor ends here, in a sentence: before main, and before whatever
-// its own files compute ahead of it. Else it would die of SIGILL, which tells nobody why and go-on.sh to try
-// again.
+// A program or a shared library that was built for another processor ends here, in a sentence: before main,
+// and before whatever its own files compute ahead of it. Else it would die of SIGILL, which tells nobody why
+// and go-on.sh to try again.
 //
 // So this file is compiled for every x86-64 (CMakeLists.txt), includes nothing with code in it that other
-// files share, and calls nothing but the C library.
+// files share, and calls nothing but the C library. It is linked into the program and the shared libraries
+// alone: of an archive the linker would not take it.
 #include <cpuid.h>
 #include <cstring>
+#include <ctime>
 #include <unistd.h>
 
 #include "start/needed_features.hpp"
@@ -79,7 +81,7 @@ void end_on_other_processors(int, char**, char** environment) {
   for (std::size_t i = 0; i < kNeededFeatureCount; ++i) {
     if (is_there(kNeededFeatures[i])) continue;
     if (++missing > kNamed) continue;
-    sentence << (missing == 1 ? "[error] this program was built for a processor with " : ", ")
+    sentence << (missing == 1 ? "[error] moeloom was built for a processor with " : ", ")
              << kNeededFeatures[i].name;
   }
   if (missing == 0) return;
@@ -89,13 +91,25 @@ void end_on_other_processors(int, char**, char** environment) {
       << (missing > kNamed ? " and more" : "") << ", which that of " << host
       << " does not have: build it there (launch/build.sh), or for every processor (launch/package.sh)\n";
   if (speaks(environment)) sentence.say();
+  // The launcher ends the job with the first rank that fails, and the word of another may then be lost.
+  else {
+    const timespec time_to_speak = {2, 0};
+    nanosleep(&time_to_speak, nullptr);
+  }
   _exit(1);  // kFailedExitCode: go-on.sh does not try again
 }
 
-/// Called by the loader before the constructors of the program and of its libraries. The C library's
-/// variables are not set yet, but arguments and environment are handed over.
+// The C library's variables are not set yet, but arguments and environment are handed over.
+#ifdef MOELOOM_IN_PROGRAM
+/// Called by the loader before the constructors of the program and of its libraries.
 __attribute__((section(".preinit_array"), used)) void (*const kFirst)(int, char**,
                                                                       char**) = end_on_other_processors;
+#else
+/// Before the library's other constructors, as these have no number.
+__attribute__((constructor(101))) void first_of_library(int count, char** arguments, char** environment) {
+  end_on_other_processors(count, arguments, environment);
+}
+#endif
 
 }  // namespace
 }  // namespace moeloom

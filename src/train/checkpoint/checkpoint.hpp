@@ -89,10 +89,13 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 /// Whether a folder has what load_checkpoint needs; a plain HF folder has not.
 bool is_checkpoint(const std::filesystem::path& folder);
 
-/// Removes all but `keep` checkpoints (0 keeps all): the one of step `written`, which was just saved, and the
-/// newest others -> what was removed. One rank calls it.
-std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& run, Index keep,
-                                                     Index written);
+/// Those that may go where `keep` are to stay (0: all): the one of step `written`, which was just saved,
+/// stays, and the newest others. One rank asks.
+std::vector<std::filesystem::path> old_checkpoints(const std::filesystem::path& run, Index keep,
+                                                   Index written);
+
+/// Each loses its name first, so that what a kill leaves is no checkpoint. One rank calls it.
+void remove_checkpoints(const std::vector<std::filesystem::path>& checkpoints);
 
 /// Removes the checkpoints of later steps than `step`: a run that goes on from there takes another course
 /// -> what was removed, the newest first. One rank calls it.

@@ -79,15 +79,6 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
-/// Each loses its name first, so that what a kill leaves is no checkpoint.
-void remove_checkpoints(const std::vector<fs::path>& checkpoints) {
-  for (const fs::path& checkpoint : checkpoints) {
-    const fs::path partial = partial_path(checkpoint.parent_path(), *step_of(checkpoint));
-    rename_folder(checkpoint, partial);
-    remove_folder(partial);
-  }
-}
-
 bool is_model(const fs::path& folder) {
   return fs::exists(folder / kConfigFile) &&
          (fs::exists(folder / kWeightsFile) || fs::exists(folder / kWeightsIndexFile));
@@ -213,14 +204,21 @@ void write_config(const ModelConfig& config, DType weights, const fs::path& fold
     config.to_document(weights).write(folder / kConfigFile);
 }
 
-std::vector<fs::path> prune_checkpoints(const fs::path& run, Index keep, Index written) {
-  std::vector<fs::path> others = checkpoints_of(run);
+std::vector<fs::path> old_checkpoints(const fs::path& run, Index keep, Index written) {
   if (keep <= 0) return {};
+  std::vector<fs::path> others = checkpoints_of(run);
   std::erase_if(others, [&](const fs::path& checkpoint) { return step_of(checkpoint) == written; });
   const auto kept = std::min(others.size(), static_cast<std::size_t>(keep - 1));
   others.resize(others.size() - kept);
-  remove_checkpoints(others);
   return others;
+}
+
+void remove_checkpoints(const std::vector<fs::path>& checkpoints) {
+  for (const fs::path& checkpoint : checkpoints) {
+    const fs::path partial = partial_path(checkpoint.parent_path(), *step_of(checkpoint));
+    rename_folder(checkpoint, partial);
+    remove_folder(partial);
+  }
 }
 
 std::vector<fs::path> remove_checkpoints_after(const fs::path& run, Index step) {

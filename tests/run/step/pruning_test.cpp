@@ -29,5 +29,18 @@ TEST(Pruning, RemovesWhatIsOldWhenItsEndIsWaitedFor) {
   EXPECT_EQ(pruning.finish(), "") << "it was told";
 }
 
+TEST(Pruning, LeavesWhatIsWrittenWhileItIsUnderWay) {
+  for (int time = 0; time < 50; ++time) {
+    const testing::TemporaryFolder run;
+    for (const int step : {1, 2}) make_checkpoint(run.path(), step);
+    Pruning pruning;
+    pruning.begin(run.path(), 1, 2);
+    make_checkpoint(run.path(), 3);
+    EXPECT_EQ(pruning.finish(), "");
+    EXPECT_FALSE(fs::exists(run / "checkpoint-1"));
+    ASSERT_TRUE(fs::exists(run / "checkpoint-2") && fs::exists(run / "checkpoint-3")) << time;
+  }
+}
+
 }  // namespace
 }  // namespace moeloom

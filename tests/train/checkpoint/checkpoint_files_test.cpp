@@ -46,24 +46,24 @@ void make_checkpoints(const fs::path& run, const std::vector<Index>& steps) {
   }
 }
 
-TEST(PruneCheckpoints, KeepsTheNewestByNumber) {
+TEST(OldCheckpoints, AreAllButTheNewestByNumber) {
   const testing::TemporaryFolder folder;
   make_checkpoints(folder.path(), {2, 10, 9, 100});
   fs::create_directory(folder / "checkpoint-last");
-  EXPECT_TRUE(prune_checkpoints(folder.path(), 0, 100).empty());
-  EXPECT_TRUE(prune_checkpoints(folder.path(), 4, 100).empty());
-  EXPECT_EQ(prune_checkpoints(folder.path(), 2, 100).size(), 2u);
+  EXPECT_TRUE(old_checkpoints(folder.path(), 0, 100).empty());
+  EXPECT_TRUE(old_checkpoints(folder.path(), 4, 100).empty());
+  remove_checkpoints(old_checkpoints(folder.path(), 2, 100));
   EXPECT_EQ(names_in(folder.path()),
             (std::vector<std::string>{"checkpoint-10", "checkpoint-100", "checkpoint-last"}));
-  EXPECT_TRUE(prune_checkpoints(folder / "absent", 1, 1).empty());
+  EXPECT_TRUE(old_checkpoints(folder / "absent", 1, 1).empty());
 }
 
-TEST(PruneCheckpoints, NeverRemovesTheOneJustWritten) {
+TEST(OldCheckpoints, AreNeverTheOneJustWritten) {
   const testing::TemporaryFolder folder;
   make_checkpoints(folder.path(), {2, 3, 4, 6});
-  prune_checkpoints(folder.path(), 2, 3);
+  remove_checkpoints(old_checkpoints(folder.path(), 2, 3));
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"checkpoint-3", "checkpoint-6"}));
-  prune_checkpoints(folder.path(), 1, 3);
+  remove_checkpoints(old_checkpoints(folder.path(), 1, 3));
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"checkpoint-3"}));
 }
 

@@ -33,7 +33,7 @@ struct HostLimits {
   std::optional<double> quota;          // processors that a control group allows
   std::optional<SegmentRoom> segments;  // none: nothing is kept there
   bool copies_refused = false;          // and Open MPI would make them
-  std::string copies_asked;             // by this setting, which is left as it is
+  std::string copies_asked{};           // by this setting, which is left as it is
 };
 
 struct HostAnswer {

@@ -31,8 +31,9 @@ MOELOOM_HOSTS=$(grep -cvE '^[[:space:]]*(#|$)' "$hostfile") ||
 # shellcheck source=launch/env.sh
 . "$here/env.sh"
 # Open MPI reads names of hosts (not addresses) up to their first dot; where that makes one of two, it is told not to.
-if [[ -n $(sed -n 's/^[[:space:]]*\([[:alnum:]_-]*[[:alpha:]][[:alnum:]_-]*\)\(\.[^[:space:]]*\)\{0,1\}.*/\1\2 \1/p' "$hostfile" |
-  sort -u | awk '{print $2}' | uniq -d) ]]; then
+like_names=$(sed -n 's/^[[:space:]]*\([^[:space:]@#]*@\)\{0,1\}\([[:alnum:]_-]*[[:alpha:]][[:alnum:]_-]*\)\(\.[^[:space:]]*\)\{0,1\}.*/\2\3 \2/p' \
+  "$hostfile" | sort -u | awk '{print $2}' | sort | uniq -d)
+if [[ -n $like_names ]]; then
   export OMPI_MCA_orte_keep_fqdn_hostnames="${OMPI_MCA_orte_keep_fqdn_hostnames:-1}"
   export PRTE_MCA_prte_keep_fqdn_hostnames="${PRTE_MCA_prte_keep_fqdn_hostnames:-$OMPI_MCA_orte_keep_fqdn_hostnames}"
 fi
@@ -40,9 +41,9 @@ fi
 agent=${OMPI_MCA_plm_rsh_agent:-${PRTE_MCA_plm_ssh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=10}}
 export OMPI_MCA_plm_rsh_agent="$agent" PRTE_MCA_plm_ssh_agent="${PRTE_MCA_plm_ssh_agent:-$agent}"
 
-# mpirun hands on what is its own; what the program, its threads and MPI's transports read has to be named.
+# mpirun hands on what is its own; what the program, its loader, its threads and MPI's transports read has to be named.
 named=()
-for name in $(compgen -e | grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|UCX_|FI_|XDG_CACHE_HOME$)'); do
+for name in $(compgen -e | grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|UCX_|FI_|GLIBC_TUNABLES$|XDG_CACHE_HOME$)'); do
   named+=(-x "$name")
 done
 

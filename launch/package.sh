@@ -38,7 +38,10 @@ configure_and_build() {
   cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}"
 }
 
-launch/install-deps.sh
+needed=()
+[[ $target != --deb ]] || needed=(file)  # CPack asks it what to strip, and whose libraries a package needs
+launch/install-deps.sh "${needed[@]}" ||
+  { echo "launch/package.sh: nothing is built, because these packages are missing" >&2 && exit 1; }
 for level in "${levels[@]}"; do configure_and_build "$level" moeloom_shared -- -DMOELOOM_LEVEL="$level"; done
 anywhere=(-DMOELOOM_NATIVE=OFF -DMOELOOM_LEVEL_BUILDS="$(IFS=';' && echo "${levels[*]/#/$builds/}")")
 if [[ $target == --deb ]]; then

@@ -27,10 +27,10 @@ masked() {
 # losses NAME LEVEL [NAME=VALUE]... [EMULATOR]: of 20 steps, as metrics.jsonl prints them -> NAME.losses
 losses() {
   local name=$1 level=$2 words=("${@:3}")
-  masked "$level" timeout 1200 mpirun -n 2 env "${words[@]}" "$program" train --ep 2 --data README.md --steps 20 --global-batch 4 --seq-len 32 --hidden 64 \
-    --layers 2 --experts 8 --seed 1 --run "$scratch/$name" > "$scratch/$name.log" 2>&1 ||
+  masked "$level" timeout 1200 mpirun -n 2 env "${words[@]}" "$program" train --ep 2 --data README.md --steps 20 \
+    --global-batch 4 --seq-len 32 --hidden 64 --layers 2 --experts 8 --seed 1 --run "$scratch/$name" > "$scratch/$name.log" 2>&1 ||
     fail "$name does not train: $(tail -3 "$scratch/$name.log")"
-  sed -nE 's/^\{"step":[0-9]+,"loss":([^,]*),.*/\1/p' "$scratch/$name/metrics.jsonl" 2> /dev/null > "$scratch/$name.losses"
+  sed -nE 's/^\{"step":[0-9]+,"loss":([^,]*),.*/\1/p' "$scratch/$name/metrics.jsonl" > "$scratch/$name.losses" 2> /dev/null
   [[ $(wc -l < "$scratch/$name.losses") == 20 ]] || fail "$name: 20 steps have 20 losses"
 }
 same() { cmp -s "$scratch/$1.losses" "$scratch/$2.losses"; }

@@ -32,6 +32,7 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 # Levels go into the program's package.
 set(CPACK_COMPONENTS_ALL program level dev)
+set(CPACK_COMPONENTS_LEVEL level)  # of the builds of levels
 set(CPACK_COMPONENT_PROGRAM_GROUP program)
 set(CPACK_COMPONENT_LEVEL_GROUP program)
 set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};moeloom;ALL;/")

@@ -19,5 +19,6 @@ set(ENV{PKG_CONFIG_SYSROOT_DIR} ${MOELOOM_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR} ${libraries}/pkgconfig:${MOELOOM_SYSROOT}/usr/share/pkgconfig)
 # mpicxx of that machine cannot be asked here.
 set(MPI_CXX_LIB_NAMES mpi CACHE STRING "")
+set(MPI_CXX_SKIP_MPICXX ON CACHE BOOL "")  # nor has it the C++ interface that MPI 3 removed
 set(MPI_mpi_LIBRARY ${libraries}/libmpi.so CACHE FILEPATH "")
 set(MPI_CXX_HEADER_DIR ${libraries}/openmpi/include CACHE PATH "")

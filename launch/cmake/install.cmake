@@ -22,10 +22,10 @@ else()
   install(TARGETS ${MOELOOM_LIBRARIES} moeloom_all EXPORT moeloomTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT moeloomTargets NAMESPACE moeloom:: DESTINATION ${moeloom_package_dir})
   if(NOT MOELOOM_TESTS)
-    set_target_properties(moeloom_shared PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    set_target_properties(moeloom_shared moeloom_c PROPERTIES EXCLUDE_FROM_ALL TRUE)
   endif()
 endif()
-install(TARGETS moeloom_shared EXPORT moeloomShared LIBRARY DESTINATION ${library_dir} COMPONENT ${library}
+install(TARGETS moeloom_shared moeloom_c EXPORT moeloomShared LIBRARY DESTINATION ${library_dir} COMPONENT ${library}
                                                             NAMELINK_COMPONENT ${for_developers} ${not_asked})
 install(EXPORT moeloomShared NAMESPACE moeloom:: DESTINATION ${moeloom_package_dir} COMPONENT ${for_developers} ${not_asked})
 set(program Unspecified)

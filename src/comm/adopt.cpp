@@ -1,6 +1,8 @@
 #define OMPI_SKIP_MPICXX 1  // before <mpi.h>: without the C++ interface, which MPI 3 removed
 #include "moeloom/comm/adopt.hpp"
 
+#include "comm/adopt_at.hpp"
+
 #include "mpi_call.hpp"
 
 namespace moeloom {
@@ -23,6 +25,14 @@ Communicator adopt(MPI_Comm comm) {
   Communicator ranks = Communicator::of(std::move(handle));
   ranks.learn_nodes();
   return ranks;
+}
+
+Communicator adopt_at(const void* comm) {
+  return adopt(comm == nullptr ? MPI_COMM_WORLD : *static_cast<const MPI_Comm*>(comm));
+}
+
+bool mpi_runs() {
+  return mpi_is_running();
 }
 
 }  // namespace moeloom

@@ -2,21 +2,36 @@
 
 #include <array>
 #include <exception>
+#include <string>
 
 #include "mpi_call.hpp"
 
 namespace moeloom {
+namespace {
+
+struct Level {
+  int number;
+  const char* name;
+};
+
+Level level_of(MpiThreads threads) {
+  if (threads == MpiThreads::kOne) return {MPI_THREAD_SINGLE, "MPI_THREAD_SINGLE"};
+  if (threads == MpiThreads::kByTurns) return {MPI_THREAD_SERIALIZED, "MPI_THREAD_SERIALIZED"};
+  return {MPI_THREAD_FUNNELED, "MPI_THREAD_FUNNELED"};
+}
+
+}  // namespace
+
 Session::Session(int& argc, char**& argv, MpiThreads threads) {
   int initialised = 0;
   MPI_Initialized(&initialised);
   // Open MPI would end the job on a second start.
   if (initialised != 0) throw MpiError("MPI_Init_thread: MPI was started before; a process has one Session");
   int provided = 0;
-  const bool one = threads == MpiThreads::kOne;
-  check_mpi(MPI_Init_thread(&argc, &argv, one ? MPI_THREAD_SINGLE : MPI_THREAD_FUNNELED, &provided),
-            "MPI_Init_thread");
-  if (!one && provided < MPI_THREAD_FUNNELED)
-    throw MpiError("this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
+  const Level level = level_of(threads);
+  check_mpi(MPI_Init_thread(&argc, &argv, level.number, &provided), "MPI_Init_thread");
+  if (provided < level.number)
+    throw MpiError(std::string("this MPI library does not allow threads (") + level.name + ")");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 }
 

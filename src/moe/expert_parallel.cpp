@@ -1,6 +1,5 @@
 #include "moeloom/moe/expert_parallel.hpp"
 
-#include "comm/node_map.hpp"
 #include "moe/moe_layer.hpp"
 #include "moeloom/base/errors.hpp"
 
@@ -19,23 +18,13 @@ KernelTable all_kernels() {
   return table;
 }
 
-/// Within a node rows are read where they lie, unless the system forbids ranks to share memory.
-DispatcherSettings open_usual(const Communicator& ep, Index num_experts) {
-  if (find_nodes(ep).nodes() > 1) return open_dispatcher(DispatcherKind::kAlltoall, ep, num_experts);
-  try {
-    return open_dispatcher(DispatcherKind::kShared, ep, num_experts);
-  } catch (const AgreedError&) {
-    return open_dispatcher(DispatcherKind::kAlltoall, ep, num_experts);
-  }
-}
-
 DispatcherSettings settings_of(const Communicator& ep, Index num_experts,
                                const ExpertParallelSettings& settings) {
   if (num_experts < 1) throw ConfigError({"there are no experts to spread over ranks"});
   if (const auto wrong = mesh_violations({1, ep.size()}, ep.size(), num_experts); !wrong.empty())
     throw ConfigError(wrong);
   DispatcherSettings opened = settings.dispatcher ? open_dispatcher(*settings.dispatcher, ep, num_experts)
-                                                  : open_usual(ep, num_experts);
+                                                  : open_usual_dispatcher(ep, num_experts);
   opened.chunks = settings.chunks;
   if (settings.chunks < 0)
     throw ConfigError({"chunks = " + std::to_string(settings.chunks) + " is negative"});

@@ -51,6 +51,11 @@ Index rows_before_replicas(const DispatchPlan& plan) {
 
 RoutedExperts::RoutedExperts(const ExpertShard& experts, Index layer) : shard_(experts), layer_(layer) {}
 
+void RoutedExperts::show(const ExpertShard& experts, Index layer) {
+  shard_ = experts;
+  layer_ = layer;
+}
+
 void RoutedExperts::count_leaves(const Communicator& ep, const ChosenExperts& chosen) {
   const Index each = shard_.sums->rows_per_leaf, leaves = saved_.plan.tokens / each;
   std::span<const std::int32_t> numbers = chosen.topk_idx;

@@ -66,6 +66,10 @@ class RoutedExperts {
   /// `layer` names it in errors.
   explicit RoutedExperts(const ExpertShard& experts, Index layer = 0);
 
+  /// From now on it is of these experts: for a program that shows its weights at each call. What is packed of
+  /// them follows MoeContext::weight_version alone; a backward needs the numbers of its forward.
+  void show(const ExpertShard& experts, Index layer);
+
   /// hidden_states [T, D] -> sum over a token's slots of weight * expert, added to `output` [T, D].
   /// `beside`: is called once, while rows travel, and may add to `output` too. Collective over ep, and with a
   /// row budget over tokens.world. Throws CountError where ranks do not agree about rows, ShapeError.

@@ -35,6 +35,7 @@ const std::map<std::string, Rooms> kBelow = {
     {"run",
      {"base", "tensor", "job", "kernels", "comm", "io", "moe", "model", "train", "plan", "report", "measure",
       "text"}},
+    {"c", {"base", "tensor", "job", "kernels", "comm", "io", "moe", "train"}},
     {"app",
      {"base", "tensor", "job", "kernels", "comm", "io", "moe", "model", "train", "plan", "report", "measure",
       "text", "run"}},

@@ -40,7 +40,7 @@ TEST(PublicHeaders, AreFewAndAllReachedFromTheOneToStartWith) {
   follow("moeloom/moeloom.hpp", reached);
   int headers = 0, lines = 0;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(include / "moeloom")) {
-    if (!entry.is_regular_file()) continue;
+    if (!entry.is_regular_file() || entry.path().extension() == ".h") continue;  // C has a header of its own
     ++headers;
     std::ifstream text(entry.path());
     for (std::string line; std::getline(text, line);) ++lines;

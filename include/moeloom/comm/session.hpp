@@ -4,8 +4,9 @@
 namespace moeloom {
 
 /// What MPI is started with. kOne: MPI_THREAD_SINGLE, for a program whose ranks have one thread each, as a
-/// simulator of MPI asks.
-enum class MpiThreads { kSeveral, kOne };
+/// simulator of MPI asks. kByTurns: MPI_THREAD_SERIALIZED, for a program that calls the library from one
+/// thread after another, as interpreters do.
+enum class MpiThreads { kSeveral, kOne, kByTurns };
 
 /// MPI_Init_thread and MPI_Finalize. One a process, ever: MPI cannot be started again. kSeveral asks for
 /// MPI_THREAD_FUNNELED: the thread that made it is the only one that may call the library. Errors on

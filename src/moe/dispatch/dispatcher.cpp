@@ -65,6 +65,15 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
   return settings;
 }
 
+DispatcherSettings open_usual_dispatcher(const Communicator& ep, Index num_experts) {
+  if (find_nodes(ep).nodes() > 1) return open_dispatcher(DispatcherKind::kAlltoall, ep, num_experts);
+  try {
+    return open_dispatcher(DispatcherKind::kShared, ep, num_experts);
+  } catch (const AgreedError&) {
+    return open_dispatcher(DispatcherKind::kAlltoall, ep, num_experts);
+  }
+}
+
 Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings)
     : ep_(&ep),
       kind_(settings.kind),

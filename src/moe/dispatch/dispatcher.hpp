@@ -43,6 +43,10 @@ struct DispatcherSettings {
 DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts,
                                    const WireSettings& wire = {});
 
+/// Within a node rows are read where they lie (kShared), unless the system forbids ranks to share memory;
+/// else kAlltoall. Collective over `ep`.
+DispatcherSettings open_usual_dispatcher(const Communicator& ep, Index num_experts);
+
 /// plan() and a trip are collective over ep: all ranks take part, also with no token. A trip is begin, then
 /// of each chunk in order await and send_back, then finish; between them the caller computes. Rows that
 /// travel whole are one chunk.

@@ -1,0 +1,199 @@
+// A layer's experts for a caller that has weights, router and optimizer of its own.
+#include <optional>
+
+#include "borrowed_rows.hpp"
+#include "glu.hpp"
+#include "group.hpp"
+#include "shard.hpp"
+
+namespace moeloom::c {
+
+/// Of one layer, or of all with its settings.
+struct Experts {
+  std::shared_ptr<Group> group;
+  Index num_experts = 0, layer = 0;
+  GatedActivation activation = {};
+  Way* way = nullptr;
+  ExpertRange held = {};
+};
+
+namespace {
+
+KernelTable kernels_of(bool in_bf16) {
+  KernelTable kernels;
+  kernels.swiglu = fused_swiglu();
+  kernels.grouped_matmul = in_bf16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
+  kernels.grouped_matmul.uses_packed = false;  // the caller's weights may change between any two calls
+  return kernels;
+}
+
+MoeContext context_of(Group& group, Way& way, const KernelTable& kernels, Write gradients) {
+  return {.kernels = kernels,
+          .dispatcher = way.dispatcher,
+          .experts = way.runner,
+          .workspace = group.workspace(),
+          .clock = group.clock(),
+          .tokens = {.world = &group.ranks(), .training = true},
+          .expert_gradients = gradients};
+}
+
+/// [T, D], of the width that rows of other ranks have, also without a token.
+template <typename View>
+View of_width(View rows, Index width) {
+  return rows.rows > 0 ? rows : View(nullptr, 0, width);
+}
+
+std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* weights, const ml_array* x,
+                                    const ml_array* topk_idx, const ml_array* topk_weights,
+                                    const ml_array* y) {
+  Group& group = *experts.group;
+  std::unique_ptr<TripMemory> trip = group.take_trip();
+  std::optional<RowsIn> tokens;
+  std::optional<RowsOut> results;
+  in_agreement(group.ranks(), [&] {
+    const Shard shard(experts.held.count, experts.activation, weights);
+    trip->width = shard.hidden();
+    trip->tokens = check_array(x, "x", {kAny, trip->width}).shape[0];
+    trip->top_k = check_array(topk_idx, "topk_idx", {trip->tokens, kAny}).shape[1];
+    check(trip->top_k >= 1, [] { return "topk_idx has no columns"; });
+    trip->topk_idx = chosen_of(*topk_idx, experts.num_experts);
+    const RowsIn slots(check_array(topk_weights, "topk_weights", {trip->tokens, trip->top_k}), "topk_weights",
+                       InPlace::kFlat);
+    trip->topk_weights.assign(slots.flat().begin(), slots.flat().end());
+    trip->in_bf16 = shard.is_bf16() && x->dtype == ML_BF16 && cpu_has_bf16();
+    trip->way = experts.way;
+    trip->experts.show(shard.shard(), experts.layer);
+    tokens.emplace(*x, "x");
+    results.emplace(check_array(y, "y", shape_of(*x)), "y");
+  });
+  const KernelTable kernels = kernels_of(trip->in_bf16);
+  const MatrixView sums = of_width(results->fp32(), trip->width);
+  fill(sums, 0);  // to which a token's rows are added
+  trip->experts.forward(context_of(group, *experts.way, kernels, Write::kReplace),
+                        of_width(tokens->fp32(), trip->width), trip->chosen(), sums);
+  results->store();
+  return trip;
+}
+
+void backward(Experts& experts, const ml_expert_weights* weights, std::unique_ptr<TripMemory>& held,
+              const ml_array* dy, const ml_array* dx, const ml_array* d_topk_weights,
+              const ml_expert_grads* grads) {
+  Group& group = *experts.group;
+  std::optional<RowsIn> d_output;
+  std::optional<RowsOut> d_tokens;
+  std::optional<KeptFloats> unasked;
+  Write mode = Write::kReplace;
+  in_agreement(group.ranks(), [&] {
+    if (!held)
+      throw Refusal(ML_SPENT,
+                    "a second backward of one forward: the first one used up what the forward had kept; "
+                    "call forward again");
+    check(held->way == experts.way, [] { return "the trip is of other experts"; });
+    Shard shard(experts.held.count, experts.activation, weights);
+    check(shard.hidden() == held->width, [] { return "the weights have another width than in the forward"; });
+    mode = shard.train(grads);
+    held->experts.show(shard.shard(), experts.layer);
+    d_output.emplace(check_array(dy, "dy", {held->tokens, held->width}), "dy");
+    if (dx != nullptr)
+      d_tokens.emplace(check_array(dx, "dx", {held->tokens, held->width}), "dx");
+    else
+      unasked.emplace(held->tokens, held->width);
+    if (d_topk_weights != nullptr) check_array(d_topk_weights, "d_topk_weights", {held->tokens, held->top_k});
+  });
+  std::unique_ptr<TripMemory> trip = std::move(held);  // spent, even where what follows fails
+  const KernelTable kernels = kernels_of(trip->in_bf16);
+  const MatrixView sums = of_width(d_tokens ? d_tokens->fp32() : unasked->view(), trip->width);
+  const std::span<const float> d_weights =
+      trip->experts.backward(context_of(group, *experts.way, kernels, mode), {}, trip->chosen(),
+                             of_width(d_output->fp32(), trip->width), sums);
+  if (d_tokens) d_tokens->store();
+  if (d_topk_weights != nullptr)
+    write_floats({d_weights.data(), trip->tokens, trip->top_k}, *d_topk_weights, "d_topk_weights");
+  group.give_back(std::move(trip));
+}
+
+std::optional<DispatcherKind> kind_of(const char* name) {
+  if (name == nullptr) return std::nullopt;
+  const auto kind = dispatcher_kind_from_text(name);
+  if (!kind)
+    throw ConfigError(
+        {"unknown dispatcher \"" + std::string(name) + "\"; known: alltoall, shared, hierarchical"});
+  return kind;
+}
+
+Experts opened(ml_group* group, const ml_experts_settings* settings) {
+  Experts experts{group != nullptr ? group->group : std::make_shared<Group>(Communicator::self())};
+  const Use use(experts.group->busy());
+  const Communicator& ranks = experts.group->ranks();
+  WayKey key;
+  in_agreement(ranks, [&] {
+    const ml_experts_settings known = known_part(settings, "ml_experts_settings");
+    key = {known.num_experts, kind_of(known.dispatcher), known.chunks};
+    experts.num_experts = known.num_experts;
+    experts.layer = known.layer;
+    experts.activation = activation_of(known.glu);
+  });
+  experts.way = &experts.group->way(key);
+  experts.held = experts_of(experts.num_experts, ranks.size(), ranks.rank());
+  return experts;
+}
+
+}  // namespace
+}  // namespace moeloom::c
+
+using namespace moeloom::c;
+
+struct ml_experts {
+  Experts experts;
+};
+struct ml_trip {
+  std::shared_ptr<Group> group;
+  std::unique_ptr<TripMemory> memory;  // none: spent
+  int64_t rows;
+};
+
+ml_status ml_experts_open(ml_group* group, const ml_experts_settings* settings, ml_experts** experts) {
+  if (experts != nullptr) *experts = nullptr;
+  return guarded(
+      [&] { given(experts, "experts") = std::make_unique<ml_experts>(opened(group, settings)).release(); });
+}
+
+ml_status ml_experts_forward(ml_experts* experts, const ml_expert_weights* weights, const ml_array* x,
+                             const ml_array* topk_idx, const ml_array* topk_weights, const ml_array* y,
+                             ml_trip** trip) {
+  if (trip != nullptr) *trip = nullptr;
+  return guarded([&] {
+    Experts& of = given(experts, "experts").experts;
+    const Use use(of.group->busy());
+    std::unique_ptr<TripMemory> memory = forward(of, weights, x, topk_idx, topk_weights, y);
+    const int64_t rows = memory->experts.activations().plan.rows();
+    if (trip == nullptr)
+      of.group->give_back(std::move(memory));
+    else
+      *trip = std::make_unique<ml_trip>(of.group, std::move(memory), rows).release();
+  });
+}
+
+ml_status ml_experts_backward(ml_experts* experts, const ml_expert_weights* weights, ml_trip* trip,
+                              const ml_array* dy, const ml_array* dx, const ml_array* d_topk_weights,
+                              const ml_expert_grads* grads) {
+  return guarded([&] {
+    Experts& of = given(experts, "experts").experts;
+    const Use use(of.group->busy());
+    backward(of, weights, given(trip, "trip").memory, dy, dx, d_topk_weights, grads);
+  });
+}
+
+int64_t ml_trip_rows(const ml_trip* trip) {
+  return trip == nullptr ? 0 : trip->rows;
+}
+
+void ml_trip_free(ml_trip* trip) {
+  if (trip == nullptr) return;
+  if (trip->memory) trip->group->give_back(std::move(trip->memory));
+  close(trip);
+}
+
+void ml_experts_close(ml_experts* experts) {
+  close(experts);
+}

@@ -1,0 +1,98 @@
+#include "sum.hpp"
+
+#include "comm/travelling_sums.hpp"
+#include "comm/travelling_weights.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <vector>
+
+#include "borrowed_rows.hpp"
+#include "guard.hpp"
+
+namespace moeloom::c {
+namespace {
+
+constexpr Index kAtOnce = 4;
+/// Numbers from which an array travels by itself; smaller ones go together.
+constexpr Index kByItself = Index{1} << 16;
+
+/// What is summed as one, divided among the ranks.
+struct Piece {
+  Piece(std::span<float> numbers, Index ranks) : numbers(numbers), offsets(at(ranks + 1)) {
+    for (Index rank = 0; rank <= ranks; ++rank) offsets[at(rank)] = std::ssize(numbers) * rank / ranks;
+  }
+  std::span<float> part(Index rank) const {
+    return numbers.subspan(at(offsets[at(rank)]), at(offsets[at(rank + 1)] - offsets[at(rank)]));
+  }
+  std::span<float> numbers;
+  std::vector<Index> offsets;
+};
+
+void add_up(const Communicator& ranks, const std::vector<Piece>& pieces) {
+  TravellingSums sums(kAtOnce);
+  for (const Piece& piece : pieces)
+    sums.begin({.ranks = &ranks,
+                .gradients = std::as_writable_bytes(piece.numbers),
+                .offsets = piece.offsets,
+                .done = [] {}});
+  sums.finish();
+}
+
+void spread(const Communicator& ranks, const std::vector<Piece>& pieces) {
+  TravellingWeights weights(kAtOnce);
+  for (Index place = 0; place < std::ssize(pieces); ++place) {
+    TravellingWeights::Stretched stretch{.ranks = &ranks, .parts = {}, .place = place};
+    for (Index rank = 0; rank < ranks.size(); ++rank)
+      stretch.parts.push_back(std::as_writable_bytes(pieces[at(place)].part(rank)));
+    weights.begin(std::move(stretch));
+  }
+  weights.await(std::ssize(pieces));
+}
+
+void multiply(std::span<float> numbers, double scale) {
+  if (scale == 1) return;
+  parallel_blocks(std::ssize(numbers), Index{1} << 16, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      numbers[at(i)] = static_cast<float>(static_cast<double>(numbers[at(i)]) * scale);
+  });
+}
+
+Index size_of(const ml_array& array) {
+  return rows_of(array) * cols_of(array);
+}
+
+}  // namespace
+
+void sum_over(const Communicator& ranks, std::span<const ml_array* const> arrays, double scale) {
+  std::vector<RowsOut> alone;
+  std::vector<const ml_array*> small;
+  Index together = 0;
+  for (const ml_array* array : arrays) {
+    const Index size = size_of(check_array(array, "an array"));
+    if (size >= kByItself) {
+      alone.emplace_back(*array, "an array", InPlace::kFlat, Write::kAdd);
+    } else {
+      small.push_back(array);
+      together += size;
+    }
+  }
+  KeptFloats joined(1, together);
+  const auto each_small = [&](auto use) {
+    Index begin = 0;
+    for (const ml_array* array : small) {
+      use(*array, MatrixView(joined.view().data + begin, rows_of(*array), cols_of(*array)));
+      begin += size_of(*array);
+    }
+  };
+  each_small([](const ml_array& array, MatrixView place) { load(array, place); });
+  std::vector<Piece> pieces;
+  for (const RowsOut& rows : alone) pieces.emplace_back(rows.flat(), ranks.size());
+  if (together > 0) pieces.emplace_back(joined.view().flat(), ranks.size());
+  if (ranks.size() > 1) add_up(ranks, pieces);
+  for (const Piece& piece : pieces) multiply(piece.part(ranks.rank()), scale);
+  if (ranks.size() > 1) spread(ranks, pieces);
+  for (const RowsOut& rows : alone) rows.store();
+  each_small([](const ml_array& array, MatrixView place) { write_floats(place, array, "an array"); });
+}
+
+}  // namespace moeloom::c

@@ -1,0 +1,15 @@
+// Gradients of a caller's arrays over ranks.
+#pragma once
+
+#include "moeloom/c/moeloom.h"
+#include "moeloom/comm/communicator.hpp"
+
+#include <span>
+
+namespace moeloom::c {
+
+/// Each becomes scale times its sum along the tree. Collective over the ranks, whose arrays have the same
+/// shapes.
+void sum_over(const Communicator& ranks, std::span<const ml_array* const> arrays, double scale);
+
+}  // namespace moeloom::c

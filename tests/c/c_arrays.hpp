@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
+#include <functional>
+#include <memory>
 #include <cstring>
 #include <numeric>
 #include <ostream>
@@ -53,7 +56,10 @@ class Array {
   }
   /// Of a matrix's numbers, rounded to the format.
   Array(ConstMatrixView values, std::vector<Index> shape, Lie lie = {}) : Array(shape, lie) { set(values); }
-  Array(ConstMatrixView values, Lie lie = {}) : Array(values, {values.rows, values.cols}, lie) {}
+  explicit Array(ConstMatrixView values) : Array(values, {values.rows, values.cols}, {}) {}
+  /// A template, so that a list in braces is a shape.
+  template <std::same_as<Lie> Lying>
+  Array(ConstMatrixView values, Lying lie) : Array(values, {values.rows, values.cols}, lie) {}
   static Array integers(const std::vector<Index>& values, std::vector<Index> shape,
                         std::int32_t dtype = ML_I64) {
     Array array(std::move(shape), {dtype});

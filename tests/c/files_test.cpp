@@ -30,22 +30,22 @@ const std::vector<ml_tensor> kTensors = {tensor("a.weight", "BF16", {4, 6}), ten
 void write_all(const std::string& folder, const Matrix& a, const Matrix& c, const std::vector<Index>& ids) {
   ml_shards* shards = nullptr;
   EXPECT_OK(ml_shards_open(folder.c_str(), kTensors.data(), std::ssize(kTensors), 64, 1, &shards));
-  EXPECT_OK(ml_shards_write(shards, "a.weight", 0, Array(a.view().rows_from(0, 2), {ML_F32, 3})));
-  EXPECT_OK(ml_shards_write(shards, "a.weight", 12, Array(a.view().rows_from(2, 2), {ML_BF16, 1, 1})));
+  EXPECT_OK(ml_shards_write(shards, "a.weight", 0, Array(a.view().rows_from(0, 2), Lie{ML_F32, 3})));
+  EXPECT_OK(ml_shards_write(shards, "a.weight", 12, Array(a.view().rows_from(2, 2), Lie{ML_BF16, 1, 1})));
   EXPECT_OK(ml_shards_write(shards, "b.ids", 0, Array::integers(ids, {5})));
-  EXPECT_OK(ml_shards_write(shards, "c.bias", 0, Array(c, {ML_F32})));
+  EXPECT_OK(ml_shards_write(shards, "c.bias", 0, Array(c, Lie{ML_F32})));
   Array bytes({3}, {ML_U8});
   std::memcpy(bytes.get().data, "\1\0\1", 3);
   EXPECT_OK(ml_shards_write(shards, "d.mask", 0, bytes));
   EXPECT_STATUS(ml_shards_write(shards, "nobody", 0, bytes), ML_SHAPE, "nobody is not one of the tensors");
-  EXPECT_STATUS(ml_shards_write(shards, "b.ids", 0, Array(c, {ML_F32})), ML_TYPE, "b.ids is I64");
+  EXPECT_STATUS(ml_shards_write(shards, "b.ids", 0, Array(c, Lie{ML_F32})), ML_TYPE, "b.ids is I64");
   EXPECT_OK(ml_shards_close(shards));
 }
 
 TEST(CFiles, AreReadAsTheyWereWritten) {
   const TemporaryFolder temporary;
   const std::string folder = (temporary / "made" / "here").string();
-  const Matrix a = Array(random_matrix(4, 6, 1), {ML_BF16}).numbers(), c = random_matrix(3, 2, 2);
+  const Matrix a = Array(random_matrix(4, 6, 1), Lie{ML_BF16}).numbers(), c = random_matrix(3, 2, 2);
   const std::vector<Index> ids = {7, -1, 1234567890123, 0, 5};
   write_all(folder, a, c, ids);
   const SafetensorsFolder room(folder);

@@ -1,6 +1,7 @@
 // A layer's experts as a caller of moeloom.h has them, and the same layer by the C++ interface.
 #pragma once
 
+#include "moeloom/job/mesh_shape.hpp"
 #include "moeloom/moe/expert_parallel.hpp"
 
 #include "c_arrays.hpp"

@@ -148,7 +148,7 @@ TEST(CLibrary, AGroupAloneNeedsNoMpi) {
   EXPECT_OK(ml_group_experts(group, 5, &begin, &count));
   EXPECT_EQ(begin, 0);
   EXPECT_EQ(count, 5);
-  const Array numbers(random_matrix(3, 4, 1), {ML_BF16});
+  const Array numbers(random_matrix(3, 4, 1), Lie{ML_BF16});
   Matrix expected = numbers.numbers();
   for (float& number : expected.view().flat()) number *= 0.5f;
   const ml_array* arrays[] = {numbers};

@@ -42,15 +42,15 @@ needed=()
 [[ $target != --deb ]] || needed=(file)  # CPack asks it what to strip, and whose libraries a package needs
 launch/install-deps.sh "${needed[@]}" ||
   { echo "launch/package.sh: nothing is built, because these packages are missing" >&2 && exit 1; }
-for level in "${levels[@]}"; do configure_and_build "$level" moeloom_shared -- -DMOELOOM_LEVEL="$level"; done
+for level in "${levels[@]}"; do configure_and_build "$level" moeloom_shared moeloom_c -- -DMOELOOM_LEVEL="$level"; done
 anywhere=(-DMOELOOM_NATIVE=OFF -DMOELOOM_LEVEL_BUILDS="$(IFS=';' && echo "${levels[*]/#/$builds/}")")
 if [[ $target == --deb ]]; then
   # Packages have a place that the loader knows.
-  configure_and_build any moeloom moeloom_shared -- "${anywhere[@]}" -DCMAKE_SKIP_INSTALL_RPATH=ON
+  configure_and_build any moeloom moeloom_shared moeloom_c -- "${anywhere[@]}" -DCMAKE_SKIP_INSTALL_RPATH=ON
   (cd "$builds/any" && cpack -G DEB -B "$folder")
   rm -rf "$folder/_CPack_Packages"
 else
-  configure_and_build any moeloom moeloom_shared -- "${anywhere[@]}" -DCMAKE_SKIP_INSTALL_RPATH=OFF
+  configure_and_build any moeloom moeloom_shared moeloom_c -- "${anywhere[@]}" -DCMAKE_SKIP_INSTALL_RPATH=OFF
   cmake --install "$builds/any"
   for level in "${levels[@]}"; do cmake --install "$builds/$level" --component level; done
 fi

@@ -189,7 +189,7 @@ int64_t ml_trip_rows(const ml_trip* trip) {
 }
 
 void ml_trip_free(ml_trip* trip) {
-  if (trip == nullptr) return;
+  if (trip == nullptr || is_forked()) return;
   if (trip->memory) trip->group->give_back(std::move(trip->memory));
   close(trip);
 }

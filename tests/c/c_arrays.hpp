@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <concepts>
+#include <cstring>
 #include <functional>
 #include <memory>
-#include <cstring>
 #include <numeric>
 #include <ostream>
 #include <string>

@@ -3,6 +3,8 @@
 #include "moeloom/kernels/elementwise/rmsnorm.hpp"
 #include "moeloom/kernels/elementwise/swiglu.hpp"
 
+#include <sstream>
+
 #include "c_arrays.hpp"
 
 namespace moeloom {

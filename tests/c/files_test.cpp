@@ -89,8 +89,7 @@ TEST(CFiles, SayWhatIsWrong) {
   EXPECT_EQ(files, nullptr);
   const ml_tensor odd = tensor("a", "F3", {1});
   ml_shards* shards = nullptr;
-  EXPECT_STATUS(ml_shards_open(temporary.path().c_str(), &odd, 1, 0, 1, &shards), ML_TYPE,
-                "a has a dtype");
+  EXPECT_STATUS(ml_shards_open(temporary.path().c_str(), &odd, 1, 0, 1, &shards), ML_TYPE, "a has a dtype");
   const ml_tensor twice[] = {kTensors[0], kTensors[0]};
   EXPECT_STATUS(ml_shards_open(temporary.path().c_str(), twice, 2, 0, 1, &shards), ML_SHAPE, "a.weight");
   EXPECT_OK(ml_shards_close(nullptr));
@@ -101,7 +100,8 @@ TEST(CFiles, AFullDiskIsTold) {
   const ml_tensor large = tensor("large", "F32", {1024, 1024});
   ml_shards* shards = nullptr;
   const FileSizeLimit limit(4096);
-  EXPECT_STATUS(ml_shards_open(temporary.path().c_str(), &large, 1, 0, 1, &shards), ML_DISK, "model.safetensors");
+  EXPECT_STATUS(ml_shards_open(temporary.path().c_str(), &large, 1, 0, 1, &shards), ML_DISK,
+                "model.safetensors");
 }
 
 }  // namespace

@@ -142,6 +142,8 @@ TEST(CLibrary, AGroupAloneNeedsNoMpi) {
   EXPECT_OK(ml_group_open(nullptr, &group));
   EXPECT_OK(ml_group_mesh(group, 1, &row, &column));
   EXPECT_EQ(ml_group_size(row), 1);
+  ml_group_close(row);
+  ml_group_close(column);
   EXPECT_STATUS(ml_group_mesh(group, 2, &row, &column), ML_CONFIG, "ep = 2 does not divide the 1 ranks");
   EXPECT_EQ(row, nullptr);
   Index begin = -1, count = -1;

@@ -1,4 +1,6 @@
 // Grouped products of arrays in both layouts, against sums in double.
+#include <sstream>
+
 #include "c_arrays.hpp"
 
 namespace moeloom {

@@ -42,8 +42,8 @@ TEST(CRoute, HasTheNumbersOfTheRouter) {
   for (const RouterCase& c : router_cases(bias, biases.view().flat())) {
     SCOPED_TRACE(c.name);
     for (const std::int32_t integer : {ML_I64, ML_I32}) {
-      const Array logits(random_matrix(kTokens, kExperts, 1), Lie{ML_F32, 2}), idx({kTokens, kTopK}, {integer}),
-          weights({kTokens, kTopK});
+      const Array logits(random_matrix(kTokens, kExperts, 1), Lie{ML_F32, 2}),
+          idx({kTokens, kTopK}, {integer}), weights({kTokens, kTopK});
       Routing routing;
       const Matrix numbers = logits.numbers();
       route(numbers, c.settings, routing);

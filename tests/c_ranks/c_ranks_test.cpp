@@ -1,4 +1,7 @@
 // moeloom.h on several ranks: experts spread over them, sums, the mesh, errors that all ranks learn of.
+#include <string>
+#include <vector>
+
 #include "layer.hpp"
 
 namespace moeloom {

@@ -1,7 +1,7 @@
 // The library for C, and for every language that calls C: kernels, a layer's experts, files, ranks.
 //
 //   ml_array x = {.data = tokens, .shape = {T, D}, .stride = {D, 1}, .ndim = 2, .dtype = ML_F32};
-//   if (ml_gmm(&x, &weights, &counts, &y) != ML_OK) fprintf(stderr, "%s\n", ml_last_error());
+//   if (ml_gmm(&x, &weights, &counts, &y) != ML_OK) say(ml_last_error());
 //
 // Letters of shapes: T tokens, D hidden, F intermediate, E experts, e of them on this rank, K chosen a token,
 // R rows (one for each token and expert that it chose, grouped by expert), C and N depth and width of a

@@ -13,6 +13,7 @@ add_library(moeloom::c ALIAS moeloom_c)
 # The version is ML_ABI of the header: a name for what is compatible.
 set_target_properties(moeloom_c PROPERTIES EXPORT_NAME c VERSION 1 SOVERSION 1 LINKER_LANGUAGE CXX
                                            LINK_DEPENDS ${PROJECT_SOURCE_DIR}/src/c/exports.map)
+moeloom_cpu_check(moeloom_c)
 target_link_options(moeloom_c PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/src/c/exports.map)
 target_include_directories(moeloom_c INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
 target_link_libraries(moeloom_c PRIVATE OpenMP::OpenMP_CXX BLAS::BLAS nlohmann_json::nlohmann_json ZLIB::ZLIB MPI::MPI_CXX)

@@ -1,0 +1,115 @@
+"""Ranks that share a layer's experts, and the experts that were opened on them.
+
+One process has one group of its own, `alone()`: all layers share its buffers. A mesh has one for its row of ep.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from ctypes import byref, c_void_p, pointer
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from ._library import Handle, library
+from ._table import ADD, REPLACE, Array, ExpertGrads, ExpertsSettings, ExpertWeights, GluSettings
+
+
+class Stacks(NamedTuple):
+    """Arrays of a layer's experts: gate_up [e, 2F, D], down [e, D, F], and where there are any both biases."""
+
+    gate_up: Array
+    down: Array
+    gate_up_bias: Optional[Array] = None
+    down_bias: Optional[Array] = None
+
+
+class Target(NamedTuple):
+    """Where a gradient goes, and whether it is added to what is there."""
+
+    array: Array
+    adds: bool = False
+
+
+class Group:
+    """A group of the library, and a layer's experts on it by what they were asked to be.
+
+    Threads of one process take turns. Over ranks they must not meet here: their order would differ from rank to rank.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self.lock = threading.Lock()
+        self._experts: Dict[Tuple[Any, ...], Experts] = {}
+
+    def experts(self, num_experts: int, kind: str, layer: int = 0, dispatcher: Optional[str] = None) -> Experts:
+        key = (num_experts, kind, layer, dispatcher)
+        found = self._experts.get(key)
+        if found is None:
+            found = self._experts[key] = Experts(self, *key)
+        return found
+
+    def close(self) -> None:
+        for experts in self._experts.values():
+            experts.handle.close()
+        self._experts.clear()
+        self.handle.close()
+
+
+@functools.lru_cache(maxsize=None)
+def alone() -> Group:
+    """This process by itself, for which MPI need not run."""
+    value = c_void_p()
+    library().ml_group_open(None, byref(value))
+    return Group(Handle("group", value.value, "ml_group_close"))
+
+
+def group_of(mesh: Any) -> Group:
+    """The row of ranks that share a layer's experts; without a mesh this process."""
+    return alone() if mesh is None else mesh.ep_row
+
+
+def _pointer(array: Optional[Array]) -> Any:
+    return None if array is None else pointer(array)
+
+
+def _weights(stacks: Stacks) -> ExpertWeights:
+    return ExpertWeights(**{name: _pointer(array) for name, array in stacks._asdict().items()})
+
+
+def _grads(targets: Dict[str, Optional[Target]]) -> ExpertGrads:
+    """None, or no word of it: frozen."""
+    grads = ExpertGrads()
+    for name, target in targets.items():
+        if target is not None:
+            setattr(grads, name, pointer(target.array))
+            setattr(grads, f"{name}_mode", ADD if target.adds else REPLACE)
+    return grads
+
+
+class Experts:
+    """Forward and backward of a layer's experts, collective over the group."""
+
+    def __init__(self, group: Group, num_experts: int, kind: str, layer: int, dispatcher: Optional[str]) -> None:
+        glu = GluSettings(kind=kind.encode())
+        settings = ExpertsSettings(num_experts=num_experts, layer=layer, glu=pointer(glu),
+                                   dispatcher=dispatcher.encode() if dispatcher else None)
+        value = c_void_p()
+        with group.lock:
+            library().ml_experts_open(group.handle.value, byref(settings), byref(value))
+        self.handle = Handle("layer's experts", value.value, "ml_experts_close")
+        self._lock = group.lock
+
+    def forward(self, stacks: Stacks, x: Array, topk_idx: Array, topk_weights: Array, y: Array,
+                keeps_trip: bool) -> Optional[Handle]:
+        """Writes y, and returns what the backward takes, if there is to be one."""
+        value = c_void_p()
+        with self._lock:
+            library().ml_experts_forward(self.handle.value, byref(_weights(stacks)), x, topk_idx, topk_weights, y,
+                                         byref(value) if keeps_trip else None)
+        return Handle("trip", value.value, "ml_trip_free") if keeps_trip else None
+
+    def backward(self, stacks: Stacks, trip: Handle, dy: Array, dx: Optional[Array], d_topk_weights: Optional[Array],
+                 targets: Dict[str, Optional[Target]]) -> None:
+        with self._lock:
+            library().ml_experts_backward(self.handle.value, byref(_weights(stacks)), trip.value, dy, dx,
+                                          d_topk_weights, byref(_grads(targets)))

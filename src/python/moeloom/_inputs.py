@@ -1,0 +1,66 @@
+"""What a user hands to the sidecar, as the program reads it: folders, files, records."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Mapping, Optional, Union
+
+from .errors import ConfigError, IoError
+
+PathLike = Union[str, Path]
+
+
+def saved(thing: Any, folder: str) -> Any:
+    """A path as it is; a model or a tokenizer of transformers is saved to the folder first."""
+    if thing is None or isinstance(thing, (str, os.PathLike)):
+        return thing
+    if not hasattr(thing, "save_pretrained"):
+        raise TypeError(f"expected a folder, or a model of transformers; found a {type(thing).__name__}")
+    thing.save_pretrained(folder)
+    return folder
+
+
+def data(data: Any, folder: Path) -> Any:
+    """Files as they are; records go to records.jsonl of the run's folder, where a resumed run finds them."""
+    if data is None or isinstance(data, (str, os.PathLike)):
+        return data
+    items = list(data)
+    if not items:
+        raise ConfigError("data is empty; expected files or records")
+    if all(isinstance(item, (str, os.PathLike)) for item in items):
+        return items
+    wrong = next((item for item in items if not isinstance(item, Mapping)), None)
+    if wrong is not None:
+        raise TypeError(f"data holds a {type(wrong).__name__}; expected files, or records as {{'text': ...}} or "
+                        "{'messages': [...]}")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "records.jsonl"
+    path.write_text("".join(json.dumps(dict(item), ensure_ascii=False) + "\n" for item in items), "utf8")
+    return path
+
+
+def _new_folder() -> Path:
+    """runs/DATE-TIME, with a number behind it where two begin in one second."""
+    runs = Path("runs")
+    runs.mkdir(exist_ok=True)
+    name = time.strftime("%Y%m%d-%H%M%S")
+    for tail in ("", *(f"-{number}" for number in range(2, 1000))):
+        try:
+            (runs / (name + tail)).mkdir()
+            return runs / (name + tail)
+        except FileExistsError:
+            continue
+    raise IoError(f"runs/{name} and 999 more are there already; name the folder by run=")
+
+
+def run_folder(run: Optional[PathLike], resume: Optional[PathLike]) -> Path:
+    """Where the run that is asked for lies: `run`, else that of what it resumes, else a new one."""
+    if run is not None:
+        return Path(run)
+    if resume is None:
+        return _new_folder()
+    folder = Path(resume)
+    return folder.parent if folder.name.startswith("checkpoint-") else folder

@@ -1,0 +1,238 @@
+"""The sidecar: the program trains in its own processes, and Python watches. No torch, no library, no MPI here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+
+from . import _inputs, _program
+from .errors import Error, IoError
+
+_PAUSE = 0.05  # seconds between two looks at a run
+_START = 60.0  # seconds after which train() returns though the run has not begun to log
+
+
+class Run:
+    """A training that goes on by itself. Iterating gives what metrics.jsonl has, from its first line on, as it comes.
+
+    Ctrl-C in wait() or in an iteration, the loop's body too, is stop(); a second one ends the run at once. Leaving an
+    iteration early stops nothing.
+    """
+
+    def __init__(self, folder: _inputs.PathLike, words: Sequence[str], ranks: int, scratch: str) -> None:
+        self.folder = Path(folder)
+        self._scratch = scratch
+        self._before = {name: self._stamp(name) for name in ("metrics.jsonl", "train.log")}
+        self._output = Path(scratch) / "output.txt"
+        self._launched = ranks > 1
+        self._asked = self._told = False  # to stop
+        with open(self._output, "wb") as output:
+            self._process = _program.start(words, output, ranks)
+
+    def _stamp(self, name: str) -> Any:
+        try:
+            stat = (self.folder / name).stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+    def _is_new(self, name: str) -> bool:
+        """Whether this run wrote the file; an older run's may lie there."""
+        stamp = self._stamp(name)
+        return stamp is not None and stamp != self._before[name]
+
+    def _raise_failure(self) -> None:
+        code = self._process.poll()
+        if code not in (None, 0, _program.STOPPED):
+            raise _program.failure(code, self.output)
+
+    def wait_for_start(self) -> None:
+        """Until the program has accepted its options, or refused them."""
+        end = time.monotonic() + _START
+        while self.running and not self._is_new("train.log") and time.monotonic() < end:
+            self._pause()
+        self._raise_failure()
+
+    @property
+    def output(self) -> str:
+        """What the program printed so far."""
+        return self._output.read_text("utf8", "replace")
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended early with a checkpoint; train(None, None, resume=run.folder) goes on."""
+        return self._process.poll() == _program.STOPPED
+
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
+        with self._interruptible():
+            while self.running and not self._is_new("metrics.jsonl"):
+                self._pause()
+            if self._is_new("metrics.jsonl"):
+                yield from self._follow()
+            self._raise_failure()
+
+    def _follow(self) -> Iterator[Dict[str, Any]]:
+        with open(self.folder / "metrics.jsonl", encoding="utf8") as file:
+            begun = ""
+            while True:
+                running = self.running  # asked first: what an ended run wrote is all there
+                begun += file.readline()
+                if begun.endswith("\n"):
+                    yield json.loads(begun)
+                    begun = ""
+                elif not running:
+                    return
+                else:
+                    self._pause()
+
+    def wait(self) -> Run:
+        """Returns at the end; raises what the program said was wrong."""
+        with self._interruptible():
+            while self.running:
+                self._pause()
+        self._raise_failure()
+        return self
+
+    def stop(self) -> Run:
+        """Ends the run behind its current step, with a checkpoint."""
+        self._asked = True
+        return self.wait()
+
+    def _pause(self) -> None:
+        self._tell()
+        time.sleep(_PAUSE)
+
+    def _tell(self) -> None:
+        # Before the program has set out the signal would end it. mpirun hands it on to its ranks.
+        if self._asked and not self._told and self._is_new("train.log"):
+            self._told = True
+            self._send(signal.SIGUSR1)
+
+    def _send(self, number: int) -> None:
+        if self.running:
+            self._process.send_signal(number)
+
+    def _interrupted(self, _number: int, _frame: Any) -> None:
+        if self._asked:
+            self._send(signal.SIGTERM if self._launched else signal.SIGKILL)
+            raise KeyboardInterrupt
+        self._asked = True
+        self._tell()
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C is stop() inside, where it would have been a KeyboardInterrupt."""
+        ours = (threading.current_thread() is threading.main_thread()
+                and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        if ours:
+            signal.signal(signal.SIGINT, self._interrupted)
+        try:
+            yield
+        finally:
+            if ours:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def checkpoint(self) -> Path:
+        """The newest folder that Hugging Face's libraries open."""
+        found = [path for path in self.folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+        if not found:
+            raise IoError(f"{self.folder} holds no checkpoint yet; wait() for the end, or set save_every")
+        return max(found, key=lambda path: int(path.name.rpartition("-")[2]))
+
+    def to_transformers(self, **arguments: Any) -> Any:
+        """The newest checkpoint as AutoModelForCausalLM.from_pretrained(..., **arguments) opens it."""
+        from transformers import AutoModelForCausalLM
+        return AutoModelForCausalLM.from_pretrained(str(self.checkpoint()), **arguments)
+
+    def __repr__(self) -> str:
+        code = self._process.poll()
+        state = "running" if code is None else {0: "done", _program.STOPPED: "stopped"}.get(code, "failed")
+        return f"<moeloom.Run {self.folder} {state}>"
+
+    def __del__(self) -> None:
+        if "_process" in self.__dict__ and self._process.poll() is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_inputs.PathLike] = None,
+          **options: Any) -> Run:
+    """Starts `moeloom train` and returns once it has begun.
+
+    model: a folder, a model of transformers, or None: a new one by options as layers=4, or the one that resume= names.
+    data: a file, a list of files, or a list of records. run: the folder for metrics and checkpoints; None: a new one in
+    runs/. options: those of `moeloom train --help`, `-` written `_`; tokenizer may be transformers' object.
+    """
+    resume = options.get("resume")
+    folder = _inputs.run_folder(run, resume)
+    scratch = tempfile.mkdtemp(prefix="moeloom-")
+    tokenizer = options.pop("tokenizer", None)
+    named: Dict[str, Any] = {"model": _inputs.saved(model, f"{scratch}/model"), "data": _inputs.data(data, folder),
+                             "tokenizer": _inputs.saved(tokenizer, f"{scratch}/tokenizer")}
+    if resume is None or run is not None:
+        named["run"] = folder
+    if resume is None or ep != 1:
+        named["ep"] = ep
+    begun = Run(folder, ["train", *_program.arguments({**named, **options})], ranks, scratch)
+    try:
+        begun.wait_for_start()
+    except KeyboardInterrupt:
+        begun.stop()
+        raise
+    except Error:
+        if run is None and resume is None:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # made for this run, which left nothing there
+        raise
+    return begun
+
+
+def generate(model: Any, prompt: Union[str, Sequence[str]], **options: Any) -> Union[str, List[str]]:
+    """What `moeloom generate` adds to the prompt; of a list of prompts the list of what it adds to each.
+
+    model: a run's folder, a checkpoint, a folder of Hugging Face, or a model of transformers (with tokenizer=, whose
+    files are saved beside it).
+    """
+    with tempfile.TemporaryDirectory(prefix="moeloom-") as scratch:
+        tokenizer = options.pop("tokenizer", None)
+        folder = _inputs.saved(model.folder if isinstance(model, Run) else model, scratch)
+        if tokenizer is not None:
+            _inputs.saved(tokenizer, folder)
+        common = ["generate", *_program.arguments({"model": folder, **options})]
+        if isinstance(prompt, str):
+            return _added(common, prompt)
+        prompts = list(prompt)
+        if not prompts:
+            return []
+        if any(not text or "\n" in text or "\r" in text for text in prompts):  # a file has a prompt a line
+            return [_added(common, text) for text in prompts]
+        file = Path(scratch) / "prompts.txt"
+        file.write_text("".join(text + "\n" for text in prompts), "utf8")
+        lines = _program.run([*common, f"--prompts={file}"]).split("\n")
+        return [json.loads(line)["text"] for line in lines if line.startswith("{")]
+
+
+def _added(common: Sequence[str], prompt: str) -> str:
+    out = _program.run([*common, f"--prompt={prompt}"])
+    return out.removeprefix(prompt).removesuffix("\n")
+
+
+def plan(**options: Any) -> List[Dict[str, Any]]:
+    """The rows of `moeloom plan --json`, the fastest first: a dict for each mesh and dispatcher."""
+    with tempfile.TemporaryDirectory(prefix="moeloom-") as scratch:
+        if "model" in options:
+            options["model"] = _inputs.saved(options["model"], f"{scratch}/model")
+        file = Path(scratch) / "plan.json"
+        _program.run(["plan", *_program.arguments(options), f"--json={file}"])
+        rows: List[Dict[str, Any]] = json.loads(file.read_text("utf8"))["points"]
+        return rows

@@ -1,0 +1,133 @@
+"""A layer's experts under autograd: one call forward, one backward."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .._group import Experts, Stacks, group_of
+from ..errors import ConfigError, SpentError
+from ._kept import Destination
+from ._tensors import given, indices, view
+from ._tickets import Tickets
+
+_NAMES = ("gate_up", "down", "gate_up_bias", "down_bias")
+_tickets = Tickets()
+
+
+class ExpertWeights:
+    """This rank's experts: gate_up [e, 2F, D], gate first, down [e, D, F], and both biases [e, 2F], [e, D] or none.
+
+    grads "kept": backward writes the gradients of both stacks into memory that stays with this object, and `param.grad`
+    refers to it; it overwrites where `param.grad` is None, and adds where it is not. Hooks and DDP do not see them.
+    grads "autograd": they are tensors as any.
+    num_experts: of the layer over all ranks of the mesh; None: each rank has as many as this one.
+    """
+
+    def __init__(self, gate_up: torch.Tensor, down: torch.Tensor, kind: str = "silu", mesh: Any = None,
+                 grads: str = "kept", *, gate_up_bias: Optional[torch.Tensor] = None,
+                 down_bias: Optional[torch.Tensor] = None, num_experts: Optional[int] = None, layer: int = 0) -> None:
+        if grads not in ("kept", "autograd"):
+            raise ConfigError(f'unknown grads "{grads}"; known: kept, autograd')
+        if (gate_up_bias is None) != (down_bias is None):
+            raise ConfigError("one bias was given; expected both or none")
+        self.gate_up, self.down = gate_up, down
+        self.gate_up_bias, self.down_bias = gate_up_bias, down_bias
+        self.kind, self.mesh, self.grads, self.layer = kind, mesh, grads, layer
+        self.num_experts = num_experts or gate_up.size(0) * (1 if mesh is None else mesh.ep)
+        self._buffers: Dict[str, torch.Tensor] = {}
+
+    @property
+    def tensors(self) -> Tuple[Optional[torch.Tensor], ...]:
+        return self.gate_up, self.down, self.gate_up_bias, self.down_bias
+
+    @property
+    def buffers(self) -> Optional[Dict[str, torch.Tensor]]:
+        return self._buffers if self.grads == "kept" else None
+
+    @property
+    def experts(self) -> Experts:
+        return group_of(self.mesh).experts(self.num_experts, self.kind, self.layer)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "_buffers": {}}
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> ExpertWeights:
+        twin = memo[id(self)] = copy.copy(self)
+        for name in _NAMES:
+            setattr(twin, name, copy.deepcopy(getattr(self, name), memo))
+        return twin
+
+    def __copy__(self) -> ExpertWeights:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__getstate__())
+        return twin
+
+
+def _stacks(tensors: List[Optional[torch.Tensor]]) -> Tuple[Stacks, Any]:
+    """Arrays of the weights, and what holds their memory: copies of those that have gaps or other biases."""
+    held = [None if t is None else t.contiguous() for t in tensors[:2]]
+    held += [None if t is None else t.float().contiguous() for t in tensors[2:]]
+    return Stacks(*(view(t, name) for t, name in zip(held, _NAMES))), held
+
+
+class ExpertsFunction(Function):
+    """apply(x [T, D], topk_idx [T, K], topk_weights [T, K], experts) -> y [T, D], sums of weight * expert.
+
+    An index of -1 or num_experts is no expert. Collective over the experts' mesh, backward too.
+    """
+
+    @classmethod
+    def apply(cls, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,  # type: ignore[override]
+              experts: ExpertWeights) -> torch.Tensor:
+        # Weights are arguments so that autograd sees them; grad mode is off inside forward.
+        return super().apply(x, topk_idx, topk_weights, experts, torch.is_grad_enabled(), *experts.tensors)
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, experts: ExpertWeights,
+                grad_enabled: bool, *weights: Optional[torch.Tensor]) -> torch.Tensor:
+        x, topk_weights = given(x, "x", "TD"), given(topk_weights, "topk_weights", "TK")
+        topk_idx = indices(topk_idx, "topk_idx", "TK")
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        stacks, _held = _stacks(list(weights))
+        keeps_trip = grad_enabled and any(ctx.needs_input_grad)
+        trip = experts.experts.forward(stacks, view(x, "x"), view(topk_idx, "topk_idx"),
+                                       view(topk_weights, "topk_weights"), view(y), keeps_trip)
+        if trip is not None:
+            ctx.save_for_backward(_tickets.issue(trip), x, topk_idx, topk_weights, *weights)
+            ctx.experts, ctx.spent = experts, False
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> Tuple[Any, ...]:
+        ticket, x, topk_idx, topk_weights, *weights = _saved(ctx)
+        stacks, _held = _stacks(weights)
+        experts, buffers = ctx.experts.experts, ctx.experts.buffers
+        trip = _tickets.trip_of(ticket)
+        if trip is None:  # a hook moved what was saved, as save_on_cpu does: forward again
+            y = torch.empty_like(x, memory_format=torch.contiguous_format)
+            trip = experts.forward(stacks, view(x), view(topk_idx), view(topk_weights), view(y), keeps_trip=True)
+        dx, d_topk_weights = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (x, topk_weights))
+        destinations = [
+            Destination(weight, name, buffers if i < 2 else None, ctx.next_functions[3 + i][0])
+            if weight is not None and ctx.needs_input_grad[5 + i] else None
+            for i, (weight, name) in enumerate(zip(weights, _NAMES))]
+        experts.backward(stacks, trip, view(given(dy, "dy"), "dy"), view(dx), view(d_topk_weights),
+                         {name: to and to.target for name, to in zip(_NAMES, destinations)})
+        ctx.spent = True
+        return (dx, None, d_topk_weights, None, None, *(to and to.result() for to in destinations))
+
+
+def _saved(ctx: Any) -> Tuple[Any, ...]:
+    try:
+        return ctx.saved_tensors
+    except RuntimeError as error:
+        if not ctx.spent:
+            raise
+        raise SpentError("this forward's backward was called already, and what it needs is used up; call forward "
+                         "again") from error

@@ -1,0 +1,41 @@
+"""Tensors as the library takes them."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import torch
+
+from .._table import Array
+from ..arrays import of_tensor, require_dims
+from ..errors import ShapeError
+
+
+def given(tensor: Any, name: str, letters: Optional[Sequence[str]] = None) -> torch.Tensor:
+    """The tensor itself, or a copy where its last stride is not 1, as of a gradient that was expanded."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
+    if letters is not None:
+        require_dims(tensor, letters, name)
+    if tensor.dim() and tensor.stride(-1) != 1 and tensor.size(-1) > 1:
+        return tensor.contiguous()
+    return tensor
+
+
+def indices(values: Any, name: str, letters: Sequence[str]) -> torch.Tensor:
+    """Numbers of experts or rows: a tensor of int64 or int32, or a list."""
+    tensor = values if isinstance(values, torch.Tensor) else torch.as_tensor(values)
+    if tensor.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name} has dtype {tensor.dtype}; expected torch.int64 or torch.int32")
+    return given(tensor, name, letters)
+
+
+def view(tensor: Optional[torch.Tensor], name: str = "a result") -> Optional[Array]:
+    return None if tensor is None else of_tensor(tensor, name)
+
+
+def flat(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """[..., D] -> [rows, D], without a copy where the rows have one distance."""
+    if not tensor.dim():
+        raise ShapeError(f"{name} has no dimension; expected at least one")
+    return given(tensor.reshape(-1, tensor.size(-1)), name)

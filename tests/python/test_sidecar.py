@@ -1,0 +1,126 @@
+"""The program from Python: a small run on two ranks, its errors, its end."""
+
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import moeloom
+from moeloom import _program
+
+SMALL = {"layers": 2, "hidden": 32, "inter": 32, "experts": 4, "heads": 2, "kv_heads": 1, "head_dim": 16, "seq_len": 32,
+         "global_batch": 4, "eval_every": 5, "save_every": 5, "threads": 1}
+RECORDS = [{"text": "In the beginning was the word. " * 30} for _ in range(20)]
+
+
+def interrupt(seconds):
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+class Sidecar(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        here = os.getcwd()
+        self.addCleanup(os.chdir, here)
+        os.chdir(folder.name)
+        Path("corpus.txt").write_text("In the beginning was the word.\n" * 200)
+
+    def train(self, data="corpus.txt", **options):
+        return moeloom.train(None, data, **{**SMALL, **options})
+
+    def test_trains_and_tells(self):
+        run = self.train(RECORDS, ranks=2, ep=2, steps=10)
+        self.assertEqual(run.folder.parent, Path("runs"))
+        steps = list(run)
+        written = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual(steps, written)
+        self.assertEqual([step["step"] for step in steps if "loss" in step], list(range(10)))
+        self.assertIs(run.wait(), run)
+        self.assertEqual(run.checkpoint().name, "checkpoint-10")
+        self.assertEqual((run.running, run.stopped), (False, False))
+        self.assertEqual(list(run), steps)
+
+        text = moeloom.generate(run.folder, "In the", tokens=5, temperature=0)
+        self.assertEqual(text, moeloom.generate(run.folder, ["In the"], tokens=5, temperature=0)[0])
+        self.assertEqual(len(moeloom.generate(run.folder, ["In", "of\nold"], tokens=5)), 2)
+
+    def test_ctrl_c_stops_with_a_checkpoint_and_a_resume_goes_on(self):
+        run = self.train(ranks=2, steps=1000000)
+        seen = []
+        for step in run:
+            seen.append(step["step"])
+            if len(seen) == 20:
+                os.kill(os.getpid(), signal.SIGINT)
+        self.assertTrue(run.stopped)
+        self.assertGreaterEqual(seen[-1], 19)
+        self.assertEqual(run.checkpoint().name, f"checkpoint-{seen[-1] + 1}")
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+        more = moeloom.train(None, None, ranks=2, resume=run.folder, steps=seen[-1] + 6)
+        self.assertEqual(more.folder, run.folder)
+        self.assertEqual([step["step"] for step in more][-1], seen[-1] + 5)
+
+    def test_ctrl_c_while_it_waits(self):
+        run = self.train(steps=1000000)
+        interrupt(0.3)
+        self.assertTrue(run.wait().stopped)
+
+    def test_leaving_an_iteration_stops_nothing(self):
+        run = self.train(steps=1000000)
+        for _ in run:
+            break
+        time.sleep(0.2)
+        self.assertTrue(run.running)
+        self.assertTrue(run.stop().stopped)
+
+    def test_errors_are_the_programs_words(self):
+        self.train(run="mine", steps=2).wait()
+        for error, words, options in (
+                (moeloom.ConfigError, 'unknown option "--frob"', {"frob": 1}),
+                (moeloom.ConfigError, "^ep = 3 does not divide the 2 ranks", {"ep": 3, "ranks": 2}),
+                (moeloom.ConfigError, "^mine holds a run already", {"run": "mine"}),
+                (moeloom.IoError, "nowhere.txt", {"data": "nowhere.txt"})):
+            with self.assertRaisesRegex(error, words):
+                self.train(**{"steps": 2, **options}).wait()
+        self.assertEqual(list(Path("runs").iterdir()), [], "a refused run leaves its folder")
+        self.assertEqual(len(list(self.train(run="mine", overwrite=True, steps=3))), 3)
+        with self.assertRaisesRegex(moeloom.IoError, "nowhere"):
+            moeloom.generate("nowhere", "x")
+        with self.assertRaisesRegex(moeloom.ConfigError, "whole number"):
+            moeloom.plan(ranks="many")
+        with self.assertRaisesRegex(TypeError, "int"):
+            self.train([1, 2])
+        with self.assertRaises(moeloom.ConfigError):
+            self.train([])
+
+    def test_a_model_object_is_saved_first(self):
+        donor = self.train(steps=2).wait().checkpoint()
+
+        class Model:
+            """What transformers' models offer."""
+
+            def save_pretrained(self, folder):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                for name in ("config.json", "model.safetensors"):
+                    (Path(folder) / name).write_bytes((donor / name).read_bytes())
+        run = moeloom.train(Model(), "corpus.txt", steps=2, seq_len=32, global_batch=4)
+        self.assertEqual(len(list(run)), 2)
+        with self.assertRaises(TypeError):
+            moeloom.train(5, "corpus.txt")
+
+    def test_plan_has_a_row_a_mesh(self):
+        rows = moeloom.plan(ranks=2, **{name: SMALL[name] for name in ("layers", "hidden", "inter", "experts")})
+        self.assertEqual({(row["dp"], row["ep"]) for row in rows}, {(1, 2), (2, 1)})
+
+    def test_options_are_written_as_the_program_reads_them(self):
+        self.assertEqual(
+            _program.arguments({"kv_heads": 2, "overwrite": True, "resume": None, "dense_layers": [0, 3],
+                                "lora": {"r": 16, "rslora": True}, "data": ["a,b.txt", "c.txt"], "stop": ["a", "b"]}),
+            ["--kv-heads=2", "--overwrite=true", "--dense-layers=0,3", "--lora=r=16,rslora=true", "--data=a,b.txt",
+             "--data=c.txt", "--stop=a", "--stop=b"])

@@ -32,7 +32,7 @@ def same(got, wanted):
 
 
 def random(*shape, dtype=torch.float32, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 17 * len(shape))).to(dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + 17 * len(shape))).to(dtype)
 
 
 def unaligned(tensor):

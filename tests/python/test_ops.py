@@ -233,7 +233,8 @@ class Arrays(unittest.TestCase):
         for seen in (borrow(Foreign(x)), borrow(x)):
             self.assertEqual(seen.data, x.ctypes.data)
             self.assertEqual((list(seen.shape[:2]), list(seen.stride[:2]), seen.dtype), ([3, 4], [6, 1], 0))
-        with self.assertRaises(TypeError):
-            borrow([1.0, 2.0])
+        for value in ([1.0, 2.0], np.float32(1)):
+            with self.assertRaises(TypeError):
+                borrow(value)
         with self.assertRaises(moeloom.ShapeError):
-            borrow(np.float32(1).reshape(()))
+            borrow(np.zeros((), np.float32))

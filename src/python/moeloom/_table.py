@@ -23,6 +23,8 @@ class Array(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("shape", c_int64 * MAX_DIMS), ("stride", c_int64 * MAX_DIMS),
                 ("ndim", c_int32), ("dtype", c_int32)]
 
+    owner: Any  # in Python alone: whose numbers they are
+
 
 class Weights(ctypes.Structure):
     """Weights of E experts: one array of three dimensions, or a list of E arrays of two."""

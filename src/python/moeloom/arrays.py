@@ -1,7 +1,7 @@
 """Somebody's numbers as the library takes them: torch, NumPy, or whatever speaks DLPack; never a copy.
 
 What cannot be borrowed is refused: another device, dtype or layout is a TypeError, a last stride other than 1 a
-ShapeError. `borrow` keeps nothing alive: the caller holds the value for the call.
+ShapeError. The array holds the value that its numbers are of.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def _dtype_number(dtype: Any, name: str) -> int:
     return _DTYPES[word]
 
 
-def _array(data: Optional[int], shape: Tuple[int, ...], stride: Tuple[int, ...], dtype: int, name: str) -> Array:
+def _array(owner: Any, data: Optional[int], shape: Tuple[int, ...], stride: Tuple[int, ...], dtype: int,
+           name: str) -> Array:
     """The struct. Where there is one element or none along a dimension its stride has no meaning, and becomes 1."""
     dims = len(shape)
     if not 1 <= dims <= MAX_DIMS:
@@ -35,7 +36,9 @@ def _array(data: Optional[int], shape: Tuple[int, ...], stride: Tuple[int, ...],
         stride = (*stride[:-1], 1)
     if min(stride) < 0:
         raise ShapeError(f"{name} has strides {list(stride)}; expected none below 0: make it contiguous")
-    return Array(data, shape, stride, dims, dtype)
+    array = Array(data, shape, stride, dims, dtype)
+    array.owner = owner
+    return array
 
 
 def of_tensor(tensor: Any, name: str) -> Array:
@@ -47,7 +50,7 @@ def of_tensor(tensor: Any, name: str) -> Array:
         raise TypeError(f"{name} is on {tensor.device}; expected a tensor of the CPU, as {name}.cpu() is")
     if str(tensor.layout) != "torch.strided":
         raise TypeError(f"{name} has layout {tensor.layout}; expected torch.strided, as {name}.to_dense() has")
-    return _array(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, name)
+    return _array(tensor, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, name)
 
 
 def of_ndarray(array: Any, name: str) -> Array:
@@ -59,7 +62,7 @@ def of_ndarray(array: Any, name: str) -> Array:
     if any(step % size for step, length in zip(array.strides, shape) if length > 1):
         raise ShapeError(f"{name} has strides of {list(array.strides)} bytes; expected multiples of its {size}: make "
                          "it contiguous")
-    return _array(array.ctypes.data, shape, stride, dtype, name)
+    return _array(array, array.ctypes.data, shape, stride, dtype, name)
 
 
 def borrow(value: Any, name: str = "array") -> Array:
@@ -68,7 +71,7 @@ def borrow(value: Any, name: str = "array") -> Array:
         return value
     if hasattr(value, "data_ptr"):
         return of_tensor(value, name)
-    if hasattr(value, "__array_interface__"):
+    if hasattr(value, "ctypes"):
         return of_ndarray(value, name)
     if hasattr(value, "__dlpack__"):
         return _of_dlpack(value, name)
@@ -78,7 +81,7 @@ def borrow(value: Any, name: str = "array") -> Array:
 
 def _of_dlpack(value: Any, name: str) -> Array:
     seen = _dlpack.look(value, name)
-    return _array(seen.data, seen.shape, seen.stride, _dtype_number(seen.dtype, name), name)
+    return _array(value, seen.data, seen.shape, seen.stride, _dtype_number(seen.dtype, name), name)
 
 
 def require_dims(array: Any, letters: Sequence[str], name: str) -> None:

@@ -99,6 +99,8 @@ class ExpertsFunction(Function):
                                        view(topk_weights, "topk_weights"), view(y), keeps_trip)
         if trip is not None:
             ctx.save_for_backward(_tickets.issue(trip), x, topk_idx, topk_weights, *weights)
+            # What a hook gives back for a saved parameter is not the parameter, which has the gradient.
+            ctx.parameters = [weight if weight is not None and weight.is_leaf else None for weight in weights]
             ctx.experts, ctx.spent = experts, False
         return y
 
@@ -114,9 +116,9 @@ class ExpertsFunction(Function):
             trip = experts.forward(stacks, view(x), view(topk_idx), view(topk_weights), view(y), keeps_trip=True)
         dx, d_topk_weights = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (x, topk_weights))
         destinations = [
-            Destination(weight, name, buffers if i < 2 else None, ctx.next_functions[3 + i][0])
+            Destination(weight, name, parameter, buffers if i < 2 else None, ctx.next_functions[3 + i][0])
             if weight is not None and ctx.needs_input_grad[5 + i] else None
-            for i, (weight, name) in enumerate(zip(weights, _NAMES))]
+            for i, (weight, name, parameter) in enumerate(zip(weights, _NAMES, ctx.parameters))]
         experts.backward(stacks, trip, view(given(dy, "dy"), "dy"), view(dx), view(d_topk_weights),
                          {name: to and to.target for name, to in zip(_NAMES, destinations)})
         ctx.spent = True

@@ -161,7 +161,7 @@ class Run:
         return f"<moeloom.Run {self.folder} {state}>"
 
     def __del__(self) -> None:
-        if "_process" in self.__dict__ and self._process.poll() is not None:
+        if "_process" not in self.__dict__ or not self.running:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 

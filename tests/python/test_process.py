@@ -75,6 +75,18 @@ print(len(list(torch.utils.data.DataLoader(Plain(), num_workers=2))), step().sha
         self.assertRegex(error, "^Error: .*fork")
         self.assertEqual(rest, "4 50")
 
+    def test_a_forked_child_gives_back_nothing(self):
+        self.assertEqual(python("""
+import os
+from moeloom._library import Handle
+handle = Handle("trip", 1, "ml_trip_free")  # no address of anything: to free it is a crash
+child = os.fork()
+if child == 0:
+    handle.close()
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+handle._finalizer.detach()"""), "0")
+
     def test_threads_take_turns(self):
         said = python(STEP + """
 import threading

@@ -1,4 +1,4 @@
-"""Trains a small model in processes of its own and watches, as in a notebook. python3 examples/python/sidecar.py TEXT"""
+"""Trains a small model in processes of its own, as in a notebook. python3 examples/python/sidecar.py TEXT"""
 
 import sys
 

@@ -338,3 +338,16 @@ class Copies(unittest.TestCase):
     def test_a_replaced_parameter_is_the_one_that_counts(self):
         self.moe.experts.down_proj = torch.nn.Parameter(torch.zeros_like(self.moe.experts.down_proj))
         self.assertEqual(float(self.moe(self.x).detach().abs().max()), 0.0)
+
+
+@unittest.skipUnless(hasattr(torch, "compile"), "torch 1.13 has no compile")
+class Compile(unittest.TestCase):
+    def test_breaks_its_graph_here_and_goes_on(self):
+        torch.manual_seed(2)
+        moe = mt.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K)
+        x = random(5, HIDDEN)
+        wanted = moe(x)
+        got = torch.compile(lambda x: moe(2 * x / 2) + 1, backend="eager")(x)
+        self.assertLess(difference(got, wanted + 1), 1e-6)
+        got.sum().backward()
+        self.assertGreater(float(moe.experts.down_proj.grad.abs().max()), 0)

@@ -71,7 +71,7 @@ def environment() -> Dict[str, str]:
     return {**_LAUNCHER, **(_AS_ROOT if os.geteuid() == 0 else {}), **own}
 
 
-def start(words: Sequence[str], output: IO[bytes], ranks: int = 1) -> subprocess.Popen:
+def start(words: Sequence[str], output: IO[bytes], ranks: int = 1) -> subprocess.Popen[bytes]:
     """On one rank the program itself, on several under mpirun, or what MOELOOM_MPIRUN says.
 
     In a session of its own: a Ctrl-C is for Python, which decides what becomes of the run.

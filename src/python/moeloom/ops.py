@@ -8,9 +8,10 @@ of which the first r numbers turn. Results have the dtype of the first argument.
 from __future__ import annotations
 
 from ctypes import byref, c_int64, pointer
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import _words
 from ._group import Stacks, Target, group_of
@@ -19,10 +20,12 @@ from ._table import IN_OUT, OUT_IN, REPLACE, Array, GluSettings, Router, Weights
 from .arrays import of_ndarray, require_dims
 from .errors import SpentError
 
+Numbers = NDArray[Any]
+
 _lib = library()
 
 
-def _given(value: Any, name: str, letters: Optional[Sequence[str]] = None) -> np.ndarray:
+def _given(value: Any, name: str, letters: Optional[Sequence[str]] = None) -> Numbers:
     """The array as the library reads it: itself, or a copy where its last stride is not 1."""
     array = value if isinstance(value, np.ndarray) else np.asarray(value)
     if letters is not None:
@@ -32,15 +35,15 @@ def _given(value: Any, name: str, letters: Optional[Sequence[str]] = None) -> np
     return array
 
 
-def _view(array: Optional[np.ndarray], name: str = "a result") -> Optional[Array]:
+def _view(array: Optional[Numbers], name: str = "a result") -> Optional[Array]:
     return None if array is None else of_ndarray(array, name)
 
 
-def _weights(array: np.ndarray, transposed: bool, name: str) -> Weights:
+def _weights(array: Numbers, transposed: bool, name: str) -> Weights:
     return Weights(pointer(of_ndarray(array, name)), 1, OUT_IN if transposed else IN_OUT)
 
 
-def gmm(x: np.ndarray, weight: np.ndarray, counts: np.ndarray, transposed: bool = False) -> np.ndarray:
+def gmm(x: Numbers, weight: Numbers, counts: Numbers, transposed: bool = False) -> Numbers:
     """x [R, C] grouped into counts [E] rows, weight [E, C, N] -> [R, N]. transposed: weight [E, N, C]."""
     x, weight = _given(x, "x", "RC"), _given(weight, "weight", "ENC" if transposed else "ECN")
     counts = _given(counts, "counts", "E")
@@ -49,8 +52,8 @@ def gmm(x: np.ndarray, weight: np.ndarray, counts: np.ndarray, transposed: bool 
     return y
 
 
-def gmm_grad(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, counts: np.ndarray,
-             transposed: bool = False) -> Tuple[np.ndarray, np.ndarray]:
+def gmm_grad(dy: Numbers, x: Numbers, weight: Numbers, counts: Numbers,
+             transposed: bool = False) -> Tuple[Numbers, Numbers]:
     """dy [R, N] -> dx [R, C], dweight of weight's shape, zeros for an expert without rows."""
     dy, x = _given(dy, "dy", "RN"), _given(x, "x", "RC")
     weight, counts = _given(weight, "weight", "ENC" if transposed else "ECN"), _given(counts, "counts", "E")
@@ -61,7 +64,7 @@ def gmm_grad(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, counts: np.ndarr
     return dx, dweight
 
 
-def swiglu(gate_up: np.ndarray, kind: str = "silu") -> np.ndarray:
+def swiglu(gate_up: Numbers, kind: str = "silu") -> Numbers:
     """gate_up [R, 2F], gate first -> act(gate) * up [R, F]. kind: transformers' hidden_act, or "gpt_oss"."""
     gate_up = _given(gate_up, "gate_up", ("R", "2F"))
     out = np.empty((gate_up.shape[0], gate_up.shape[1] // 2), gate_up.dtype)
@@ -69,7 +72,7 @@ def swiglu(gate_up: np.ndarray, kind: str = "silu") -> np.ndarray:
     return out
 
 
-def swiglu_grad(d: np.ndarray, gate_up: np.ndarray, kind: str = "silu") -> np.ndarray:
+def swiglu_grad(d: Numbers, gate_up: Numbers, kind: str = "silu") -> Numbers:
     """d [R, F], gradient of swiglu's result -> d_gate_up [R, 2F]."""
     d, gate_up = _given(d, "d", "RF"), _given(gate_up, "gate_up", ("R", "2F"))
     d_gate_up = np.empty(gate_up.shape, gate_up.dtype)
@@ -78,8 +81,8 @@ def swiglu_grad(d: np.ndarray, gate_up: np.ndarray, kind: str = "silu") -> np.nd
     return d_gate_up
 
 
-def rmsnorm(x: np.ndarray, weight: np.ndarray, eps: float, offset: float = 0.0,
-            gate: Optional[np.ndarray] = None) -> np.ndarray:
+def rmsnorm(x: Numbers, weight: Numbers, eps: float, offset: float = 0.0,
+            gate: Optional[Numbers] = None) -> Numbers:
     """x [T, D] / sqrt(mean(x^2) + eps) * (offset + weight [D]), times silu(gate [T, D]) if there is a gate."""
     x, weight = _given(x, "x"), _given(weight, "weight", "D")
     gate = None if gate is None else _given(gate, "gate")
@@ -88,8 +91,8 @@ def rmsnorm(x: np.ndarray, weight: np.ndarray, eps: float, offset: float = 0.0,
     return y
 
 
-def rmsnorm_grad(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, eps: float, offset: float = 0.0,
-                 gate: Optional[np.ndarray] = None) -> Tuple[np.ndarray, np.ndarray, Optional[np.ndarray]]:
+def rmsnorm_grad(dy: Numbers, x: Numbers, weight: Numbers, eps: float, offset: float = 0.0,
+                 gate: Optional[Numbers] = None) -> Tuple[Numbers, Numbers, Optional[Numbers]]:
     """dy [T, D] -> dx, dweight, and dgate or None."""
     dy, x, weight = _given(dy, "dy"), _given(x, "x"), _given(weight, "weight", "D")
     gate = None if gate is None else _given(gate, "gate")
@@ -100,7 +103,7 @@ def rmsnorm_grad(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, eps: float, 
     return dx, dweight, dgate
 
 
-def rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: _words.Interleaved = False) -> np.ndarray:
+def rope(x: Numbers, cos: Numbers, sin: Numbers, interleaved: _words.Interleaved = False) -> Numbers:
     """x [T, H, d], cos and sin [T, r] -> x with the first r numbers of each head turned.
 
     Pairs are i and i + r/2, or where interleaved 2i and 2i + 1; "to_halves": read as those, written as the former, as
@@ -109,29 +112,29 @@ def rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: _words.In
     return _turned(_lib.ml_rope, x, cos, sin, interleaved, "x")
 
 
-def rope_grad(dy: np.ndarray, cos: np.ndarray, sin: np.ndarray,
-              interleaved: _words.Interleaved = False) -> np.ndarray:
+def rope_grad(dy: Numbers, cos: Numbers, sin: Numbers,
+              interleaved: _words.Interleaved = False) -> Numbers:
     """dy [T, H, d] -> dx."""
     return _turned(_lib.ml_rope_grad, dy, cos, sin, interleaved, "dy")
 
 
-def _turned(function: Any, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: _words.Interleaved,
-            name: str) -> np.ndarray:
+def _turned(function: Any, x: Numbers, cos: Numbers, sin: Numbers, interleaved: _words.Interleaved,
+            name: str) -> Numbers:
     x, cos, sin = _given(x, name, "THd"), _given(cos, "cos", "Tr"), _given(sin, "sin", "Tr")
     y = np.empty(x.shape, x.dtype)
     function(_view(x, name), _view(cos, "cos"), _view(sin, "sin"), _words.pairs(interleaved), _view(y))
     return y
 
 
-def _router(top_k: int, score: str, normalize: bool, bias: Optional[np.ndarray] = None) -> Router:
+def _router(top_k: int, score: str, normalize: bool, bias: Optional[Numbers] = None) -> Router:
     router = Router(top_k=top_k, score=_words.score(score), normalize=normalize, epsilon=_words.EPSILON[score])
     if bias is not None:
         router.bias = pointer(of_ndarray(bias, "bias"))
     return router
 
 
-def route(logits: np.ndarray, top_k: int, *, score: str = "softmax", normalize: bool = True,
-          bias: Optional[np.ndarray] = None) -> Tuple[np.ndarray, np.ndarray]:
+def route(logits: Numbers, top_k: int, *, score: str = "softmax", normalize: bool = True,
+          bias: Optional[Numbers] = None) -> Tuple[Numbers, Numbers]:
     """logits [T, E] -> topk_idx [T, K] by falling score, topk_weights [T, K].
 
     score: "softmax", "sigmoid" (DeepSeek-V3), or "softmax_of_chosen" (GPT-OSS). normalize: weights are divided by
@@ -145,8 +148,8 @@ def route(logits: np.ndarray, top_k: int, *, score: str = "softmax", normalize: 
     return topk_idx, topk_weights
 
 
-def route_grad(d_topk_weights: np.ndarray, logits: np.ndarray, topk_idx: np.ndarray, *, score: str = "softmax",
-               normalize: bool = True) -> np.ndarray:
+def route_grad(d_topk_weights: Numbers, logits: Numbers, topk_idx: Numbers, *, score: str = "softmax",
+               normalize: bool = True) -> Numbers:
     """d_topk_weights [T, K], logits and topk_idx of the forward -> d_logits [T, E]."""
     d_topk_weights = _given(d_topk_weights, "d_topk_weights", "TK")
     logits, topk_idx = _given(logits, "logits", "TE"), _given(topk_idx, "topk_idx", "TK")
@@ -156,7 +159,7 @@ def route_grad(d_topk_weights: np.ndarray, logits: np.ndarray, topk_idx: np.ndar
     return d_logits
 
 
-def permute(x: np.ndarray, topk_idx: np.ndarray, num_experts: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+def permute(x: Numbers, topk_idx: Numbers, num_experts: int) -> Tuple[Numbers, Numbers, Numbers]:
     """x [T, D], topk_idx [T, K] -> rows [R, D] by expert, then token; order [R], token * K + slot; counts [E].
 
     An index of -1 or num_experts is no expert: such a slot has no row.
@@ -170,7 +173,7 @@ def permute(x: np.ndarray, topk_idx: np.ndarray, num_experts: int) -> Tuple[np.n
     return taken, order, counts
 
 
-def unpermute(rows: np.ndarray, order: np.ndarray, topk_weights: np.ndarray) -> np.ndarray:
+def unpermute(rows: Numbers, order: Numbers, topk_weights: Numbers) -> Numbers:
     """rows [R, D], order [R], topk_weights [T, K] -> y [T, D], sums of each token's weighted rows."""
     rows, order = _given(rows, "rows", "RD"), _given(order, "order", "R")
     topk_weights = _given(topk_weights, "topk_weights", "TK")
@@ -183,7 +186,7 @@ def unpermute(rows: np.ndarray, order: np.ndarray, topk_weights: np.ndarray) -> 
 class Trip:
     """What a forward leaves for its backward, which may be called once."""
 
-    def __init__(self, handle: Handle, shapes: List[Tuple[int, ...]], dtypes: List[np.dtype]) -> None:
+    def __init__(self, handle: Handle, shapes: List[Tuple[int, ...]], dtypes: List[Any]) -> None:
         self.handle: Optional[Handle] = handle
         self.shapes, self.dtypes = shapes, dtypes
 
@@ -200,14 +203,14 @@ class Experts:
     mesh None: one process with all of them. Else every rank of the mesh makes the same calls in the same order.
     """
 
-    def __init__(self, mesh: Any, num_experts: int, gate_up: np.ndarray, down: np.ndarray, kind: str = "silu") -> None:
+    def __init__(self, mesh: Any, num_experts: int, gate_up: Numbers, down: Numbers, kind: str = "silu") -> None:
         self.gate_up, self.down = _given(gate_up, "gate_up", ("e", "2F", "D")), _given(down, "down", "eDF")
         self._experts = group_of(mesh).experts(num_experts, kind)
 
     def _stacks(self) -> Stacks:
         return Stacks(of_ndarray(self.gate_up, "gate_up"), of_ndarray(self.down, "down"))
 
-    def forward(self, x: np.ndarray, topk_idx: np.ndarray, topk_weights: np.ndarray) -> Tuple[np.ndarray, Trip]:
+    def forward(self, x: Numbers, topk_idx: Numbers, topk_weights: Numbers) -> Tuple[Numbers, Trip]:
         """x [T, D], topk_idx and topk_weights [T, K] -> y [T, D], sums of weight * expert, and the trip."""
         x = _given(x, "x", "TD")
         topk_idx, topk_weights = _given(topk_idx, "topk_idx", "TK"), _given(topk_weights, "topk_weights", "TK")
@@ -217,12 +220,12 @@ class Experts:
         assert handle is not None
         return y, Trip(handle, [x.shape, topk_weights.shape], [x.dtype, topk_weights.dtype])
 
-    def backward(self, trip: Trip, dy: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def backward(self, trip: Trip, dy: Numbers) -> Tuple[Numbers, Numbers, Numbers, Numbers]:
         """dy [T, D] -> dx, d_topk_weights, d_gate_up, d_down; the last two in float32."""
         dy = _given(dy, "dy", "TD")
         dx, d_topk_weights = (np.empty(shape, dtype) for shape, dtype in zip(trip.shapes, trip.dtypes))
         grads = {"gate_up": np.empty(self.gate_up.shape, np.float32), "down": np.empty(self.down.shape, np.float32)}
-        targets = {name: Target(of_ndarray(grad, name)) for name, grad in grads.items()}
+        targets: Dict[str, Optional[Target]] = {name: Target(of_ndarray(grad, name)) for name, grad in grads.items()}
         self._experts.backward(self._stacks(), trip.take(), of_ndarray(dy, "dy"), of_ndarray(dx, "dx"),
                                of_ndarray(d_topk_weights, "d_topk_weights"), targets)
         return dx, d_topk_weights, grads["gate_up"], grads["down"]

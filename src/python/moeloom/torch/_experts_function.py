@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from torch.autograd import Function
@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from .._group import Experts, Stacks, group_of
 from ..errors import ConfigError, SpentError
 from ._kept import Destination
-from ._tensors import given, indices, view
+from ._tensors import given, indices, maybe, view
 from ._tickets import Tickets
 
 _NAMES = ("gate_up", "down", "gate_up_bias", "down_bias")
@@ -68,32 +68,35 @@ class ExpertWeights:
         return twin
 
 
-def _stacks(tensors: List[Optional[torch.Tensor]]) -> Tuple[Stacks, Any]:
-    """Arrays of the weights, and what holds their memory: copies of those that have gaps or other biases."""
-    held = [None if t is None else t.contiguous() for t in tensors[:2]]
-    held += [None if t is None else t.float().contiguous() for t in tensors[2:]]
-    return Stacks(*(view(t, name) for t, name in zip(held, _NAMES))), held
+def _stacks(gate_up: torch.Tensor, down: torch.Tensor, *biases: Optional[torch.Tensor]) -> Stacks:
+    """The weights as the library reads them; copies of those that have gaps, or of biases in another format."""
+    as_read = (None if bias is None else bias.float().contiguous() for bias in biases)
+    return Stacks(view(gate_up.contiguous(), "gate_up"), view(down.contiguous(), "down"),
+                  *(maybe(bias, name) for bias, name in zip(as_read, _NAMES[2:])))
 
 
-class ExpertsFunction(Function):
+class ExpertsFunction:
     """apply(x [T, D], topk_idx [T, K], topk_weights [T, K], experts) -> y [T, D], sums of weight * expert.
 
     An index of -1 or num_experts is no expert. Collective over the experts' mesh, backward too.
     """
 
-    @classmethod
-    def apply(cls, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,  # type: ignore[override]
+    @staticmethod
+    def apply(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
               experts: ExpertWeights) -> torch.Tensor:
         # Weights are arguments so that autograd sees them; grad mode is off inside forward.
-        return super().apply(x, topk_idx, topk_weights, experts, torch.is_grad_enabled(), *experts.tensors)
+        y: torch.Tensor = _Call.apply(x, topk_idx, topk_weights, experts, torch.is_grad_enabled(), *experts.tensors)
+        return y
 
+
+class _Call(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, experts: ExpertWeights,
-                grad_enabled: bool, *weights: Optional[torch.Tensor]) -> torch.Tensor:
+                grad_enabled: bool, *weights: Any) -> torch.Tensor:
         x, topk_weights = given(x, "x", "TD"), given(topk_weights, "topk_weights", "TK")
         topk_idx = indices(topk_idx, "topk_idx", "TK")
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        stacks, _held = _stacks(list(weights))
+        stacks = _stacks(*weights)
         keeps_trip = grad_enabled and any(ctx.needs_input_grad)
         trip = experts.experts.forward(stacks, view(x, "x"), view(topk_idx, "topk_idx"),
                                        view(topk_weights, "topk_weights"), view(y), keeps_trip)
@@ -108,7 +111,7 @@ class ExpertsFunction(Function):
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> Tuple[Any, ...]:
         ticket, x, topk_idx, topk_weights, *weights = _saved(ctx)
-        stacks, _held = _stacks(weights)
+        stacks = _stacks(*weights)
         experts, buffers = ctx.experts.experts, ctx.experts.buffers
         trip = _tickets.trip_of(ticket)
         if trip is None:  # a hook moved what was saved, as save_on_cpu does: forward again
@@ -127,7 +130,8 @@ class ExpertsFunction(Function):
 
 def _saved(ctx: Any) -> Tuple[Any, ...]:
     try:
-        return ctx.saved_tensors
+        saved: Tuple[Any, ...] = ctx.saved_tensors
+        return saved
     except RuntimeError as error:
         if not ctx.spent:
             raise

@@ -17,7 +17,7 @@ from ._tensors import view
 # What the library writes gradients in.
 _WRITABLE = (torch.float32, torch.bfloat16)
 # Whether this backward comes to a node, which torch.autograd.grad() may have left out.
-_will_execute = getattr(torch._C, "_will_engine_execute_node", None)
+_will_execute: Any = getattr(torch._C, "_will_engine_execute_node", None)  # type: ignore[attr-defined]
 
 
 class Destination:
@@ -45,7 +45,7 @@ class Destination:
         if self._skipped:
             return None, False
         dtype = self._weight.dtype if self._weight.dtype in _WRITABLE else torch.float32
-        if self._buffers is not None and dtype == self._weight.dtype:
+        if self._parameter is not None and self._buffers is not None and dtype == self._weight.dtype:
             grad = self._parameter.grad
             if grad is None:
                 return self._buffer(self._buffers), False
@@ -67,8 +67,8 @@ class Destination:
         """What backward returns; the kept gradient is `param.grad` from here on."""
         if self._written is None or self._adds:
             return None
-        grad = self._written.to(self._weight.dtype)
-        if self._buffers is None:
+        grad: torch.Tensor = self._written.to(self._weight.dtype)
+        if self._parameter is None or self._buffers is None:
             return grad
         if self._parameter.grad is None:
             self._parameter.grad = grad

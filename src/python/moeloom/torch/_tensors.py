@@ -30,7 +30,11 @@ def indices(values: Any, name: str, letters: Sequence[str]) -> torch.Tensor:
     return given(tensor, name, letters)
 
 
-def view(tensor: Optional[torch.Tensor], name: str = "a result") -> Optional[Array]:
+def view(tensor: torch.Tensor, name: str = "a result") -> Array:
+    return of_tensor(tensor, name)
+
+
+def maybe(tensor: Optional[torch.Tensor], name: str = "a result") -> Optional[Array]:
     return None if tensor is None else of_tensor(tensor, name)
 
 

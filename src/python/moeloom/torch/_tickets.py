@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from typing import Optional, Tuple
+from typing import Optional
 
 import torch
 

@@ -14,7 +14,7 @@ from .._library import library
 from .._table import REPLACE, GluSettings
 from ..errors import ShapeError
 from ._experts_function import ExpertsFunction
-from ._tensors import flat, given, indices, view
+from ._tensors import flat, given, indices, maybe, view
 from .products import GmmFunction, HybridGmmFunction, gmm, grouped_mm
 
 __all__ = ["ExpertsFunction", "GmmFunction", "HybridGmmFunction", "PermuteFunction", "RMSNormFunction", "RopeFunction",
@@ -61,7 +61,7 @@ class RMSNormFunction(Function):
         weight = given(weight, "weight", "D")
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         inv_rms = torch.empty(rows.size(0), dtype=torch.float32)
-        _lib.ml_rmsnorm(view(rows, "x"), view(gates, "gate"), view(weight, "weight"), eps, offset,
+        _lib.ml_rmsnorm(view(rows, "x"), maybe(gates, "gate"), view(weight, "weight"), eps, offset,
                         view(flat(y, "y")), view(inv_rms))
         ctx.save_for_backward(x, weight, inv_rms, gate)
         ctx.eps, ctx.offset = eps, offset
@@ -75,8 +75,8 @@ class RMSNormFunction(Function):
         dx = torch.empty_like(rows, memory_format=torch.contiguous_format)
         dgate = None if gates is None else torch.empty_like(gates, memory_format=torch.contiguous_format)
         dweight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
-        _lib.ml_rmsnorm_grad(view(d_rows, "dy"), view(rows), view(gates), view(weight), ctx.eps, ctx.offset,
-                             view(inv_rms), view(dx), view(dgate), view(dweight), REPLACE)
+        _lib.ml_rmsnorm_grad(view(d_rows, "dy"), view(rows), maybe(gates), view(weight), ctx.eps, ctx.offset,
+                             view(inv_rms), view(dx), maybe(dgate), maybe(dweight), REPLACE)
         return dx.view(x.shape), dweight, None, None, None if dgate is None else dgate.view(x.shape)
 
 
@@ -106,7 +106,7 @@ class RopeFunction(Function):
         cos, sin = _angles(cos, "cos"), _angles(sin, "sin")
         ctx.pairs = _words.pairs(interleaved)
         ctx.save_for_backward(cos, sin)
-        return tuple(_turned(_lib.ml_rope, x, cos, sin, ctx.pairs, name) for x, name in ((q, "q"), (k, "k")))
+        return _turned(_lib.ml_rope, q, cos, sin, ctx.pairs, "q"), _turned(_lib.ml_rope, k, cos, sin, ctx.pairs, "k")
 
     @staticmethod
     @once_differentiable

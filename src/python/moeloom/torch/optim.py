@@ -32,7 +32,7 @@ class AdamW(Optimizer):
         super().__init__(params, {**settings, "betas": betas})
 
     @torch.no_grad()
-    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -85,7 +85,7 @@ def grouped_mm(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) ->
 
 
 def _list(tensors: List[torch.Tensor]) -> Weights:
-    arrays = (Array * len(tensors))(*(view(tensor, f"weight {i}") for i, tensor in enumerate(tensors)))
+    arrays = (Array * len(tensors))(*[view(tensor, f"weight {i}") for i, tensor in enumerate(tensors)])
     return Weights(arrays, len(tensors), IN_OUT)
 
 
@@ -126,7 +126,7 @@ class HybridGmmFunction(Function):
         if any(wants_x):
             dx = torch.empty_like(x)
             _lib.ml_gmm_input_grad(view(dy), _list(weights), view(counts), view(dx))
-            dxs = torch.unsafe_split_with_sizes(dx, counts.tolist())
+            dxs = tuple(torch.unsafe_split_with_sizes(dx, counts.tolist()))
         if any(wants_weight):
             dweights = [torch.empty_like(w, memory_format=torch.contiguous_format) for w in weights]
             _lib.ml_gmm_weight_grad(view(dy), view(x), view(counts), _list(dweights), REPLACE)

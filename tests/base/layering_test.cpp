@@ -270,7 +270,9 @@ TEST(Layering, KnowsEveryRoom) {
   const fs::path root = testing::source_root();
   for (const fs::path& folder : {root / "include" / "moeloom", root / "src"})
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-      EXPECT_TRUE(!entry.is_directory() || kBelow.contains(entry.path().filename())) << entry.path();
+      EXPECT_TRUE(!entry.is_directory() || kBelow.contains(entry.path().filename()) ||
+                  entry.path() == root / "src" / "python")  // a package over room c
+          << entry.path();
 }
 
 TEST(Layering, SeesABreachAndLeavesTheRestAlone) {

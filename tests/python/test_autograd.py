@@ -1,0 +1,111 @@
+"""What autograd does with a layer: backward twice, derivatives of derivatives, checkpoints, hooks, compile."""
+
+import unittest
+from unittest import mock
+
+import torch
+from layers import EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, backward, gradient_of, layer, layer_inputs
+from support import difference, random, same
+from torch.utils.checkpoint import checkpoint
+
+import moeloom
+import moeloom.torch as mt
+
+
+class Autograd(unittest.TestCase):
+    def forward(self):
+        x, idx, weights = layer_inputs()
+        return mt.ExpertsFunction.apply(x.requires_grad_(), idx, weights, layer())
+
+    def test_a_second_backward_is_spent(self):
+        for retain in (True, False):
+            y = self.forward()
+            y.backward(torch.ones_like(y), retain_graph=retain)
+            with self.assertRaises(moeloom.SpentError) as caught:
+                y.backward(torch.ones_like(y))
+            self.assertIn("again", str(caught.exception))
+
+    def test_a_second_derivative_is_refused(self):
+        x, counts = random(3, 8).requires_grad_(), torch.tensor([3])
+        y = mt.gmm(x, random(1, 8, 4).requires_grad_(), counts).pow(2).sum()
+        dx, = torch.autograd.grad(y, [x], create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "once_differentiable"):
+            dx.sum().backward()
+
+    @unittest.skipUnless(hasattr(torch, "func"), "torch 1.13 has no vmap")
+    def test_vmap_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "setup_context|vmap"):
+            torch.func.vmap(mt.SwigluFunction.apply)(random(2, 3, 8))
+
+    def test_without_gradients_nothing_waits_for_a_backward(self):
+        from moeloom._group import Experts
+        x, idx, weights = layer_inputs()
+        results = []
+        with mock.patch.object(Experts, "forward", autospec=True, side_effect=Experts.forward) as forward:
+            with torch.no_grad():
+                results.append(mt.ExpertsFunction.apply(x, idx, weights, layer()))
+            results.append(mt.ExpertsFunction.apply(x, idx, weights, layer(frozen=["gate_up", "down"])))
+            results.append(mt.ExpertsFunction.apply(x, idx, weights, layer()))
+        self.assertEqual([call.args[-1] for call in forward.call_args_list], [False, False, True])
+        self.assertEqual([y.requires_grad for y in results], [False, False, True])
+        self.assertTrue(all(same(y.detach(), results[0]) for y in results))
+
+    def test_forwards_may_go_back_in_any_order(self):
+        first, second = layer(), layer()
+        x, idx, weights = layer_inputs()
+        one = mt.ExpertsFunction.apply(x, idx, weights, first)
+        other = mt.ExpertsFunction.apply(2 * x, idx, weights, second)
+        one.sum().backward()
+        other.sum().backward()
+        self.assertLess(difference(first.gate_up.grad, gradient_of("gate_up")), 2e-6)
+
+    def test_checkpointing_changes_no_bits(self):
+        wanted = layer()
+        dx = backward(wanted)
+        for reentrant in (True, False):
+            experts = layer()
+            got = backward(experts, run=lambda f, x: checkpoint(f, x, use_reentrant=reentrant))
+            self.assertTrue(same(got, dx))
+            self.assertTrue(same(experts.gate_up.grad, wanted.gate_up.grad))
+            self.assertTrue(same(experts.down.grad, wanted.down.grad))
+
+    def test_checkpointing_keeps_no_trip(self):
+        from moeloom.torch._experts_function import _tickets
+        x, idx, weights = layer_inputs()
+        experts = layer()
+        before = len(_tickets._tickets)
+        y = checkpoint(lambda x: mt.ExpertsFunction.apply(x, idx, weights, experts), x.requires_grad_(),
+                       use_reentrant=False)
+        self.assertEqual(len(_tickets._tickets), before)
+        y.sum().backward()
+        del y
+        self.assertEqual(len(_tickets._tickets), before)
+
+    def test_what_hooks_moved_is_computed_again(self):
+        experts, wanted = layer(), layer()
+        dx = backward(wanted)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+            self.assertTrue(same(backward(experts), dx))
+        self.assertTrue(same(experts.down.grad, wanted.down.grad))
+
+    def test_changed_weights_are_noticed(self):
+        x, idx, weights = layer_inputs()
+        experts = layer()
+        y = mt.ExpertsFunction.apply(x.requires_grad_(), idx, weights, experts)
+        with torch.no_grad():
+            experts.gate_up.mul_(2)
+        with self.assertRaisesRegex(RuntimeError, "inplace"):
+            y.sum().backward()
+
+
+@unittest.skipUnless(hasattr(torch, "compile"), "torch 1.13 has no compile")
+class Compile(unittest.TestCase):
+    def test_breaks_its_graph_here_and_goes_on(self):
+        torch.manual_seed(2)
+        moe = mt.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K)
+        x = random(5, HIDDEN)
+        wanted = moe(x)
+        got = torch.compile(lambda x: moe(2 * x / 2) + 1, backend="eager")(x)
+        self.assertLess(difference(got, wanted + 1), 1e-6)
+        got.sum().backward()
+        self.assertGreater(float(moe.experts.down_proj.grad.abs().max()), 0)

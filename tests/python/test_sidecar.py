@@ -1,5 +1,6 @@
 """The program from Python: a small run on two ranks, its errors, its end."""
 
+import gc
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import moeloom
 from moeloom import _program
@@ -29,6 +31,9 @@ class Sidecar(unittest.TestCase):
         here = os.getcwd()
         self.addCleanup(os.chdir, here)
         os.chdir(folder.name)
+        patch = mock.patch.object(tempfile, "tempdir", folder.name)
+        patch.start()
+        self.addCleanup(patch.stop)
         Path("corpus.txt").write_text("In the beginning was the word.\n" * 200)
 
     def train(self, data="corpus.txt", **options):
@@ -88,7 +93,6 @@ class Sidecar(unittest.TestCase):
                 (moeloom.IoError, "nowhere.txt", {"data": "nowhere.txt"})):
             with self.assertRaisesRegex(error, words):
                 self.train(**{"steps": 2, **options}).wait()
-        self.assertEqual(list(Path("runs").iterdir()), [], "a refused run leaves its folder")
         self.assertEqual(len(list(self.train(run="mine", overwrite=True, steps=3))), 3)
         with self.assertRaisesRegex(moeloom.IoError, "nowhere"):
             moeloom.generate("nowhere", "x")
@@ -98,6 +102,7 @@ class Sidecar(unittest.TestCase):
             self.train([1, 2])
         with self.assertRaises(moeloom.ConfigError):
             self.train([])
+        self.assertEqual(list(Path("runs").iterdir()), [], "a refused run leaves its folder")
 
     def test_a_model_object_is_saved_first(self):
         donor = self.train(steps=2).wait().checkpoint()
@@ -113,6 +118,9 @@ class Sidecar(unittest.TestCase):
         self.assertEqual(len(list(run)), 2)
         with self.assertRaises(TypeError):
             moeloom.train(5, "corpus.txt")
+        del run
+        gc.collect()
+        self.assertEqual(list(self.folder.glob("moeloom-*")), [], "folders that were only for the run")
 
     def test_plan_has_a_row_a_mesh(self):
         rows = moeloom.plan(ranks=2, **{name: SMALL[name] for name in ("layers", "hidden", "inter", "experts")})

@@ -6,9 +6,11 @@ import contextlib
 import json
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
@@ -28,13 +30,13 @@ class Run:
 
     def __init__(self, folder: _inputs.PathLike, words: Sequence[str], ranks: int, scratch: str) -> None:
         self.folder = Path(folder)
-        self._scratch = scratch
         self._before = {name: self._stamp(name) for name in ("metrics.jsonl", "train.log")}
         self._output = Path(scratch) / "output.txt"
         self._launched = ranks > 1
         self._asked = self._told = False  # to stop
         with open(self._output, "wb") as output:
             self._process = _program.start(words, output, ranks)
+        weakref.finalize(self, _discard, self._process, scratch)
 
     def _stamp(self, name: str) -> Any:
         try:
@@ -160,9 +162,18 @@ class Run:
         state = "running" if code is None else {0: "done", _program.STOPPED: "stopped"}.get(code, "failed")
         return f"<moeloom.Run {self.folder} {state}>"
 
-    def __del__(self) -> None:
-        if "_process" not in self.__dict__ or not self.running:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+
+def _discard(process: subprocess.Popen[bytes], scratch: str) -> None:
+    """What only a run that goes on needs: its output, and the model that it was given."""
+    if process.poll() is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _forget(folder: Path, named: Any) -> None:
+    """Removes a folder that nobody named and nothing was written to."""
+    if named is None:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_inputs.PathLike] = None,
@@ -176,23 +187,25 @@ def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_
     resume = options.get("resume")
     folder = _inputs.run_folder(run, resume)
     scratch = tempfile.mkdtemp(prefix="moeloom-")
-    tokenizer = options.pop("tokenizer", None)
-    named: Dict[str, Any] = {"model": _inputs.saved(model, f"{scratch}/model"), "data": _inputs.data(data, folder),
-                             "tokenizer": _inputs.saved(tokenizer, f"{scratch}/tokenizer")}
-    if resume is None or run is not None:
-        named["run"] = folder
-    if resume is None or ep != 1:
-        named["ep"] = ep
-    begun = Run(folder, ["train", *_program.arguments({**named, **options})], ranks, scratch)
+    try:
+        named: Dict[str, Any] = {"model": _inputs.saved(model, f"{scratch}/model"), "data": _inputs.data(data, folder),
+                                 "tokenizer": _inputs.saved(options.pop("tokenizer", None), f"{scratch}/tokenizer")}
+        if resume is None or run is not None:
+            named["run"] = folder
+        if resume is None or ep != 1:
+            named["ep"] = ep
+        begun = Run(folder, ["train", *_program.arguments({**named, **options})], ranks, scratch)
+    except BaseException:
+        shutil.rmtree(scratch)
+        _forget(folder, run or resume)
+        raise
     try:
         begun.wait_for_start()
     except KeyboardInterrupt:
         begun.stop()
         raise
     except Error:
-        if run is None and resume is None:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # made for this run, which left nothing there
+        _forget(folder, run or resume)
         raise
     return begun
 
@@ -234,5 +247,4 @@ def plan(**options: Any) -> List[Dict[str, Any]]:
             options["model"] = _inputs.saved(options["model"], f"{scratch}/model")
         file = Path(scratch) / "plan.json"
         _program.run(["plan", *_program.arguments(options), f"--json={file}"])
-        rows: List[Dict[str, Any]] = json.loads(file.read_text("utf8"))["points"]
-        return rows
+        return list(json.loads(file.read_text("utf8"))["points"])

@@ -42,11 +42,12 @@ seq 1 4000 | sed 's/.*/And the weaver drew thread & through the loom./' > "$scra
 . launch/env.sh
 # Copies between processes are a system call that qemu does not have.
 export OMP_NUM_THREADS=1 MOELOOM_GMM_PATCH=force OMPI_MCA_btl_vader_single_copy_mechanism=none
-# train NAME PROGRAM...: 20 steps of it -> NAME.losses
+# train NAME PROGRAM...: 20 steps of it -> NAME.losses. MPI's start takes a minute in qemu, which is no stall.
 train() {
-  timeout 1200 mpirun -n 2 "${@:2}" train --ep 2 --layers 2 --hidden 64 --inter 64 --heads 2 --kv-heads 1 --head-dim 32 \
-    --experts 8 --top-k 2 --seq-len 64 --global-batch 8 --eval-every 0 --eval-sequences 8 --sample-chars 0 --steps 20 \
-    --data "$scratch/corpus.txt" --run "$scratch/$1" > "$scratch/log" 2>&1 || fail "$1: $(cat "$scratch/log")"
+  timeout 1200 mpirun -n 2 "${@:2}" train --ep 2 --stall-timeout 0 --layers 2 --hidden 64 --inter 64 --heads 2 \
+    --kv-heads 1 --head-dim 32 --experts 8 --top-k 2 --seq-len 64 --global-batch 8 --eval-every 0 --eval-sequences 8 \
+    --sample-chars 0 --steps 20 --data "$scratch/corpus.txt" --run "$scratch/$1" > "$scratch/log" 2>&1 ||
+    fail "$1: $(cat "$scratch/log")"
   sed -n 's/^{"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' "$scratch/$1/metrics.jsonl" > "$scratch/$1.losses"
   [[ $(wc -l < "$scratch/$1.losses") == 20 ]] || fail "$1: 20 steps have 20 losses"
 }

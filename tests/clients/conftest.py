@@ -12,7 +12,7 @@ import transformers
 
 import expected
 import models
-import moeloom
+import program
 
 VERSION = "v" + transformers.__version__.split(".")[0]
 
@@ -26,8 +26,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if not moeloom.PROGRAM.exists():
-        pytest.exit(f"no {moeloom.PROGRAM}: build first, or set MOELOOM_BUILD", returncode=4)
+    if not program.PROGRAM.exists():
+        pytest.exit(f"no {program.PROGRAM}: build first, or set MOELOOM_BUILD", returncode=4)
 
 
 def name_of(item):
@@ -93,7 +93,7 @@ def saved(tmp_path_factory):
 def texts():
     """The folder of tokenizers and templates: $MOELOOM_TEXT, or ../shared/text beside the repository."""
     named = os.environ.get("MOELOOM_TEXT")
-    folder = Path(named) if named else moeloom.ROOT.parent / "shared" / "text"
+    folder = Path(named) if named else program.ROOT.parent / "shared" / "text"
     if not (folder / "tokenizers").is_dir():
         pytest.skip(f"no tokenizers in {folder}; set MOELOOM_TEXT")
     return folder

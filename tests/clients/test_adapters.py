@@ -5,7 +5,7 @@ import json
 import warnings
 
 import models
-import moeloom
+import program
 import peft
 import pytest
 import torch
@@ -98,12 +98,12 @@ def made_by_peft(saved, tmp_path, name, kind, fused):
 def same_or_refused(wanted, key, compute):
     try:
         got = compute()
-    except moeloom.Refused as error:
+    except program.Refused as error:
         # The paths of this test have the key in them.
         words = " ".join(word for line in str(error).splitlines()[1:] for word in line.split() if "/test_" not in word)
         assert key is not None and key in words, error
         return
-    moeloom.close(got, wanted, 2e-5)
+    program.close(got, wanted, 2e-5)
 
 
 every_adapter = pytest.mark.parametrize("name,kind,fused", FROM_PEFT,
@@ -114,7 +114,7 @@ every_adapter = pytest.mark.parametrize("name,kind,fused", FROM_PEFT,
 def test_of_peft_is_added(saved, tmp_path, name, kind, fused):
     folder, adapter, wanted = made_by_peft(saved, tmp_path, name, kind, fused)
     same_or_refused(wanted, CONFIGS[kind][2],
-                    lambda: moeloom.logprobs(folder, models.IDS, tmp_path, "--adapter", adapter))
+                    lambda: program.logprobs(folder, models.IDS, tmp_path, "--adapter", adapter))
 
 
 @every_adapter
@@ -122,8 +122,8 @@ def test_of_peft_is_merged(saved, tmp_path, name, kind, fused):
     folder, adapter, wanted = made_by_peft(saved, tmp_path, name, kind, fused)
 
     def merged():
-        moeloom.run("convert", folder, tmp_path / "merged", "--merge", adapter, "--export-dtype", "fp32")
-        return moeloom.logprobs(tmp_path / "merged", models.IDS, tmp_path)
+        program.run("convert", folder, tmp_path / "merged", "--merge", adapter, "--export-dtype", "fp32")
+        return program.logprobs(tmp_path / "merged", models.IDS, tmp_path)
 
     same_or_refused(wanted, CONFIGS[kind][2], merged)
 
@@ -131,17 +131,17 @@ def test_of_peft_is_merged(saved, tmp_path, name, kind, fused):
 @pytest.mark.parametrize("name,kind", TO_PEFT, ids=[f"{k}-{n}" for n, k in TO_PEFT])
 def test_of_ours_is_loaded(saved, tmp_path, name, kind):
     folder, model = saved(name)
-    data = moeloom.write_ids(tmp_path / "data.u32", [i * 7 % 90 for i in range(2000)])
+    data = program.write_ids(tmp_path / "data.u32", [i * 7 % 90 for i in range(2000)])
     adapter = tmp_path / "adapter"
-    moeloom.run("train", "--model", folder, "--lora", OURS[kind][1], "--data", data, "--steps", 3, "--lr", "0.02",
+    program.run("train", "--model", folder, "--lora", OURS[kind][1], "--data", data, "--steps", 3, "--lr", "0.02",
                 "--seq-len", 16, "--global-batch", 2, "--eval-every", 0, "--warmup", 0, "--sample-chars", 0,
                 "--run", tmp_path / "run", "--export", adapter)
-    wanted = moeloom.logprobs(folder, models.IDS, tmp_path, "--adapter", adapter)
+    wanted = program.logprobs(folder, models.IDS, tmp_path, "--adapter", adapter)
     assert max(abs(a - b) for a, b in zip(wanted, models.logprobs(model, models.IDS))) > 1e-3, "nothing was learned"
     base, _ = models.load(folder)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         loaded = peft.PeftModel.from_pretrained(base, adapter).eval()
-    moeloom.close(models.logprobs(loaded, models.IDS), wanted, 2e-5)
+    program.close(models.logprobs(loaded, models.IDS), wanted, 2e-5)
     assert not [str(w.message) for w in said if "key" in str(w.message).lower()]
     assert json.loads((adapter / "adapter_config.json").read_text())["r"] == 4

@@ -2,7 +2,7 @@
 
 import composites
 import models
-import moeloom
+import program
 import pytest
 from conftest import VERSION
 
@@ -27,7 +27,7 @@ def towers(tmp_path_factory):
 
 @every_case
 def test_inspect_reads_it(towers, name, fused):
-    out = moeloom.run("inspect", "--model", towers(name, fused)[0])
+    out = program.run("inspect", "--model", towers(name, fused)[0])
     assert name in out and "not read" not in out, out
 
 
@@ -35,26 +35,26 @@ def test_inspect_reads_it(towers, name, fused):
 def test_log_probabilities_are_the_same(towers, tmp_path, name, fused):
     folder, model = towers(name, fused)
     wanted = models.logprobs(composites.of_text(model), models.IDS)
-    moeloom.close(moeloom.logprobs(folder, models.IDS, tmp_path), wanted, 2e-5)
+    program.close(program.logprobs(folder, models.IDS, tmp_path), wanted, 2e-5)
 
 
 @every_case
 def test_greedy_tokens_are_the_same(towers, name, fused):
     folder, model = towers(name, fused)
-    assert moeloom.greedy(folder, models.IDS, 6) == models.greedy(composites.of_text(model), models.IDS, 6)
+    assert program.greedy(folder, models.IDS, 6) == models.greedy(composites.of_text(model), models.IDS, 6)
 
 
 @every_case
 def test_export_of_train(towers, tmp_path, name, fused):
     folder, model = towers(name, fused)
-    data = moeloom.write_ids(tmp_path / "data.u32", [i * 7 % 90 for i in range(2000)])
-    moeloom.run("train", "--model", folder, "--data", data, "--steps", 1, "--seq-len", 16, "--global-batch", 2,
+    data = program.write_ids(tmp_path / "data.u32", [i * 7 % 90 for i in range(2000)])
+    program.run("train", "--model", folder, "--data", data, "--steps", 1, "--seq-len", 16, "--global-batch", 2,
                 "--eval-every", 0, "--warmup", 0, "--lr", "1e-3", "--run", tmp_path / "run", "--sample-chars", 0,
                 "--export", tmp_path / "export")
     again, keys = composites.load(name, tmp_path / "export")
     assert not any(keys.values()), keys
     wanted = models.logprobs(composites.of_text(again), models.IDS)
-    moeloom.close(moeloom.logprobs(tmp_path / "export", models.IDS, tmp_path), wanted, 2e-5)
+    program.close(program.logprobs(tmp_path / "export", models.IDS, tmp_path), wanted, 2e-5)
     state, trained = again.state_dict(), 0
     for key, value in model.state_dict().items():
         if any(tower in key for tower in composites.OTHER_TOWERS):

@@ -2,7 +2,7 @@
 
 import chats
 import datasets
-import moeloom
+import program
 import pytest
 
 SAID = [chats.CHATS[name] for name in ("one-turn", "system", "turns", "unicode")]
@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
 
 def check_rows(folder, data, rows):
     path, tokenizer = folder
-    found, unusable = moeloom.examples(path, data)
+    found, unusable = program.examples(path, data)
     wanted = [spans(row, tokenizer) for row in rows]
     # By order and not by line: a file of one array has its rows on one.
     assert not unusable, unusable
@@ -68,9 +68,9 @@ def test_other_files_are_refused_or_read(folder, tmp_path, kind):
     rows = TEXTS * 20
     data = write(rows, tmp_path / f"data.{kind}", kind)
     try:
-        out = moeloom.run("train", "--model", folder[0], "--data", data, "--steps", 1, "--seq-len", 16,
+        out = program.run("train", "--model", folder[0], "--data", data, "--steps", 1, "--seq-len", 16,
                           "--global-batch", 2, "--eval-every", 0, "--run", tmp_path / "run")
-    except moeloom.Refused as error:
+    except program.Refused as error:
         assert "jsonl" in str(error)
         return
     raise AssertionError(f"{kind} was trained on as something else: {out[-400:]}")

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import models
-import moeloom
+import program
 import pytest
 from conftest import VERSION
 
@@ -33,7 +33,7 @@ def check_keys(folder):
 
 def check_numbers(folder, model, tmp_path, tolerance=2e-5):
     wanted = models.logprobs(model, models.IDS)
-    moeloom.close(moeloom.logprobs(folder, models.IDS, tmp_path), wanted, tolerance)
+    program.close(program.logprobs(folder, models.IDS, tmp_path), wanted, tolerance)
 
 
 def check_loss_and_generate(folder, model):
@@ -41,9 +41,9 @@ def check_loss_and_generate(folder, model):
     scores = models.logprobs(model, models.IDS)
     loss = models.loss_with_labels(model, models.IDS)
     if not getattr(model.config, "output_router_logits", False):
-        moeloom.close([loss], [-sum(scores) / len(scores)], 1e-4)
+        program.close([loss], [-sum(scores) / len(scores)], 1e-4)
     assert 0 < loss < 100
-    assert models.greedy(model, models.IDS, 6) == moeloom.greedy(folder, models.IDS, 6)
+    assert models.greedy(model, models.IDS, 6) == program.greedy(folder, models.IDS, 6)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def trained(saved, tmp_path_factory):
     def export_and_checkpoint(name):
         if name not in made:
             folder = tmp_path_factory.mktemp("trained")
-            data = moeloom.write_ids(folder / "ids.u32", [i * 7 % 90 for i in range(2000)])
+            data = program.write_ids(folder / "ids.u32", [i * 7 % 90 for i in range(2000)])
             start = {**FLAGS, **SHAPES[name]} if name in SHAPES else {"--model": saved(name)[0]}
-            moeloom.run("train", *(word for option in start.items() for word in option), *TRAIN, "--data", data,
+            program.run("train", *(word for option in start.items() for word in option), *TRAIN, "--data", data,
                         "--run", folder / "run", "--export", folder / "export")
             made[name] = folder / "export", next((folder / "run").glob("checkpoint-*"))
         return made[name]
@@ -96,16 +96,16 @@ def test_shape_from_flags_in_use(trained, shape):
 @pytest.mark.parametrize("name", models.known(STACKS))
 def test_layout_of_convert(saved, tmp_path, name, layout):
     source, model = saved(name)
-    moeloom.run("convert", source, tmp_path / "to", "--layout", layout)
+    program.run("convert", source, tmp_path / "to", "--layout", layout)
     wanted = models.logprobs(model, models.IDS)
-    moeloom.close(moeloom.logprobs(tmp_path / "to", models.IDS, tmp_path), wanted, 2e-5)
-    moeloom.close(models.logprobs(check_keys(tmp_path / "to"), models.IDS), wanted, 2e-5)
+    program.close(program.logprobs(tmp_path / "to", models.IDS, tmp_path), wanted, 2e-5)
+    program.close(models.logprobs(check_keys(tmp_path / "to"), models.IDS), wanted, 2e-5)
 
 
 @pytest.mark.parametrize("name", models.known(SHARDED))
 def test_bf16_in_shards(saved, tmp_path, name):
     source, model = saved(name)
-    moeloom.run("convert", source, tmp_path / "to", "--export-dtype", "bf16", "--shard-size", "20KB")
+    program.run("convert", source, tmp_path / "to", "--export-dtype", "bf16", "--shard-size", "20KB")
     assert len(list((tmp_path / "to").glob("*.safetensors"))) > 1
     loaded = check_keys(tmp_path / "to")
     check_numbers(tmp_path / "to", loaded, tmp_path)
@@ -117,21 +117,21 @@ def test_bf16_in_shards(saved, tmp_path, name):
 @pytest.mark.parametrize("name", ("llama", "qwen3"))
 def test_experts_from_a_dense_model(saved, tmp_path, name):
     source, _ = saved(name)
-    moeloom.run("convert", source, tmp_path / "to", "--experts", 4, "--top-k", 2, "--noise", "0.1", "--seed", 3)
+    program.run("convert", source, tmp_path / "to", "--experts", 4, "--top-k", 2, "--noise", "0.1", "--seed", 3)
     check_numbers(tmp_path / "to", check_keys(tmp_path / "to"), tmp_path)
 
 
 @pytest.mark.parametrize("name", ("llama", "qwen3"))
 def test_experts_from_a_dense_model_in_use(saved, tmp_path, name):
     source, _ = saved(name)
-    moeloom.run("convert", source, tmp_path / "to", "--experts", 4, "--top-k", 2, "--seed", 3)
+    program.run("convert", source, tmp_path / "to", "--experts", 4, "--top-k", 2, "--seed", 3)
     check_loss_and_generate(tmp_path / "to", check_keys(tmp_path / "to"))
 
 
 @pytest.mark.parametrize("name", models.known(("llama", "mixtral", "deepseek_v3", "gpt_oss", "qwen3_next")))
 def test_config_keeps_every_key(saved, tmp_path, name):
     source, _ = saved(name)
-    moeloom.run("convert", source, tmp_path / "to", "--export-dtype", "fp32")
+    program.run("convert", source, tmp_path / "to", "--export-dtype", "fp32")
     before, after = (json.loads((f / "config.json").read_text()) for f in (source, tmp_path / "to"))
     assert {key: after[key] for key in before} == before
     # Each version of transformers has its own names for these.
@@ -152,5 +152,5 @@ def test_rope_is_read_by_both_versions(saved, tmp_path):
     for key in ("rope_theta", "rope_scaling", "rope_parameters"):
         config.pop(key, None)
     (folder / "config.json").write_text(json.dumps({**config, **rope}))
-    moeloom.run("convert", folder, tmp_path / "to", "--export-dtype", "fp32")
+    program.run("convert", folder, tmp_path / "to", "--export-dtype", "fp32")
     check_numbers(tmp_path / "to", check_keys(tmp_path / "to"), tmp_path)

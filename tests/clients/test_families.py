@@ -4,7 +4,7 @@ import json
 import shutil
 
 import models
-import moeloom
+import program
 import pytest
 from conftest import VERSION
 
@@ -17,20 +17,20 @@ every_case = pytest.mark.parametrize("name,fused", CASES, ids=[f"{n}-{'fused' if
 @every_case
 def test_inspect_reads_it(saved, name, fused):
     folder, model = saved(name, fused)
-    out = moeloom.run("inspect", "--model", folder)
+    out = program.run("inspect", "--model", folder)
     assert models.FAMILIES[name][0] in out and "not read" not in out, out
 
 
 @every_case
 def test_log_probabilities_are_the_same(saved, tmp_path, name, fused):
     folder, model = saved(name, fused)
-    moeloom.close(moeloom.logprobs(folder, models.IDS, tmp_path), models.logprobs(model, models.IDS), 2e-5)
+    program.close(program.logprobs(folder, models.IDS, tmp_path), models.logprobs(model, models.IDS), 2e-5)
 
 
 @every_case
 def test_greedy_tokens_are_the_same(saved, name, fused):
     folder, model = saved(name, fused)
-    assert moeloom.greedy(folder, models.IDS, 6) == models.greedy(model, models.IDS, 6)
+    assert program.greedy(folder, models.IDS, 6) == models.greedy(model, models.IDS, 6)
 
 
 def test_kimi_k2_is_deepseek_v3_under_another_name(saved, tmp_path):
@@ -39,12 +39,12 @@ def test_kimi_k2_is_deepseek_v3_under_another_name(saved, tmp_path):
     folder = shutil.copytree(source, tmp_path / "copy")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "kimi_k2"}))
-    moeloom.close(moeloom.logprobs(folder, models.IDS, tmp_path), models.logprobs(model, models.IDS), 2e-5)
+    program.close(program.logprobs(folder, models.IDS, tmp_path), models.logprobs(model, models.IDS), 2e-5)
 
 
 @pytest.mark.parametrize("name", models.known(("phi3-longrope",)))
 def test_short_text_has_short_factors(saved, tmp_path, name):
     """With eval's own length of a row, which is more than the text."""
     folder, model = saved(name)
-    got = moeloom.logprobs(folder, models.IDS, tmp_path, row=None)
-    moeloom.close(got, models.logprobs(model, models.IDS), 2e-5)
+    got = program.logprobs(folder, models.IDS, tmp_path, row=None)
+    program.close(got, models.logprobs(model, models.IDS), 2e-5)

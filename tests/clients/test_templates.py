@@ -3,7 +3,7 @@
 import json
 
 import chats
-import moeloom
+import program
 import pytest
 
 NAMES = ("deepseek-v3-training", "deepseek-v3.1", "gemma-3", "glm-4.5", "gpt-oss", "granite-3.3", "kimi-k2", "lfm2",
@@ -33,8 +33,8 @@ def folder(texts, tmp_path_factory):
 def ours(folder, tmp_path, row, *options):
     data = chats.write_jsonl(tmp_path / "chats.jsonl", [row])
     try:
-        found, unusable = moeloom.examples(folder, data, *options)
-    except moeloom.Refused as error:
+        found, unusable = program.examples(folder, data, *options)
+    except program.Refused as error:
         return None, str(error)
     return found.get(1), unusable.get(1, "")
 

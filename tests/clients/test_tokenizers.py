@@ -3,7 +3,7 @@
 import json
 import shutil
 
-import moeloom
+import program
 import pytest
 import transformers
 
@@ -55,7 +55,7 @@ def check_ids(folder, lines):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for special in (False, True):
         wanted = [tokenizer.encode(line, add_special_tokens=special) for line in lines]
-        got = moeloom.token_ids(folder, lines, *(("--special", "true") if special else ()))
+        got = program.token_ids(folder, lines, *(("--special", "true") if special else ()))
         different = [(line, g, w) for line, g, w in zip(lines, got, wanted) if g != w]
         assert len(got) == len(lines) and not different, \
             f"special {special}: {len(different)} of {len(lines)} differ, (line, ours, wanted): {different[:3]}"
@@ -74,7 +74,7 @@ def test_text_of_ids(texts, name):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     rows = [row for row in (tokenizer.encode(line, add_special_tokens=False) for line in LINES) if row]
     wanted = [tokenizer.decode(row, skip_special_tokens=False, clean_up_tokenization_spaces=False) for row in rows]
-    assert moeloom.decoded(folder, rows) == wanted
+    assert program.decoded(folder, rows) == wanted
 
 
 @pytest.mark.parametrize("switch", SWITCHES)

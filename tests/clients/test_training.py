@@ -4,7 +4,7 @@ import math
 
 import chats
 import models
-import moeloom
+import program
 import peft
 import pytest
 import torch
@@ -72,11 +72,11 @@ def train(folder, tmp_path, peak, *options, steps=STEPS, decay=0.1):
     data = chats.write_jsonl(tmp_path / "rows.jsonl", [dict(text=text) for text in rows()])
     # transformers 4 leaves an expert without tokens alone, 5 decays it.
     starved = "skip" if VERSION == "v4" else "decay"
-    moeloom.run("train", "--model", folder, "--data", data, "--steps", steps, "--seq-len", LENGTH, "--global-batch",
+    program.run("train", "--model", folder, "--data", data, "--steps", steps, "--seq-len", LENGTH, "--global-batch",
                 ROWS, "--heldout", 0, "--eval-every", 0, "--sample-chars", 0, "--lr", peak, "--beta2", 0.95,
                 "--weight-decay", decay, "--max-grad-norm", 1, "--starved-experts", starved, "--run", tmp_path / "run",
                 "--overwrite", "true", *options)
-    return moeloom.steps(tmp_path / "run")
+    return program.steps(tmp_path / "run")
 
 
 def plain_loop(model, ids, rates):
@@ -109,16 +109,16 @@ def test_plain_loop(start, tmp_path, name, way):
     options, (warmup, last) = WAYS[way]
     ours = train(folder, tmp_path, PEAK, "--warmup", warmup, "--final-lr-fraction", last, *options)
     rates = [rate(step, PEAK, warmup, last) for step in range(STEPS)]
-    moeloom.close([step["learning_rate"] for step in ours], rates, 1e-9)
+    program.close([step["learning_rate"] for step in ours], rates, 1e-9)
     model, _ = models.load(folder)
     wanted = plain_loop(model, ids, rates)
     steps, near_norm = COMPARED.get(name, (STEPS, 2e-4))
-    moeloom.close([step["loss"] for step in ours[:steps]], [loss for loss, _, _ in wanted[:steps]], 1e-5)
+    program.close([step["loss"] for step in ours[:steps]], [loss for loss, _, _ in wanted[:steps]], 1e-5)
     # Relative, for gradients differ much in size.
     relative = [step["grad_norm"] / norm for step, (_, _, norm) in zip(ours[:steps], wanted)]
-    moeloom.close(relative, [1.0] * steps, near_norm)
+    program.close(relative, [1.0] * steps, near_norm)
     if "aux" in name:
-        moeloom.close([step["aux_loss"] for step in ours], [aux for _, aux, _ in wanted], 1e-4)
+        program.close([step["aux_loss"] for step in ours], [aux for _, aux, _ in wanted], 1e-4)
     assert ours[-1]["loss"] < ours[0]["loss"] - 0.05, "nothing was learned"
 
 
@@ -137,7 +137,7 @@ def test_lora(start, tmp_path, name):
             if "lora_B" in key:
                 value.zero_()
     wanted = plain_loop(model, ids, [rate(step, LORA_PEAK, 0, 0.1) for step in range(STEPS)])
-    moeloom.close([step["loss"] for step in ours], [loss for loss, _, _ in wanted], 1e-5)
+    program.close([step["loss"] for step in ours], [loss for loss, _, _ in wanted], 1e-5)
 
 
 @pytest.mark.parametrize("accumulate", (1, 2))
@@ -157,7 +157,7 @@ def test_trainer(start, tmp_path, name, accumulate):
     wanted = [float(line["loss"]) for line in trainer.state.log_history if "loss" in line]
     if VERSION == "v4":  # divides by all labels, of which the first of a row is no target, and logs four digits
         wanted = [loss * len(ids[0]) / (len(ids[0]) - 1) for loss in wanted]
-    moeloom.close([step["loss"] for step in ours], wanted, 1e-5 if VERSION == "v5" else 1e-4)
+    program.close([step["loss"] for step in ours], wanted, 1e-5 if VERSION == "v5" else 1e-4)
 
 
 @pytest.mark.parametrize("name", ("llama", "mixtral", "deepseek_v3", "gpt_oss", "qwen3_next"))

@@ -1,0 +1,73 @@
+"""experts_implementation="moeloom" of transformers 5: `import moeloom.hf`, then the word works for every family.
+
+    model = AutoModelForCausalLM.from_pretrained(folder, experts_implementation="moeloom")
+    model.set_experts_implementation("moeloom")     # or of a model that is there
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Optional
+
+import torch
+
+try:
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _default_apply_gate
+except ImportError as error:
+    raise ImportError("moeloom.hf needs transformers 5, whose models ask a registry for their experts; with "
+                      'transformers 4 use moeloom.torch.apply_kernel("fused_moe", model=model)') from error
+
+from .torch import ExpertsFunction, ExpertWeights, GmmFunction, PermuteFunction, UnpermuteFunction
+from .torch._plans import Left, activation_of
+
+__all__ = ["experts_forward"]
+
+_weights: weakref.WeakKeyDictionary[torch.nn.Module, ExpertWeights] = weakref.WeakKeyDictionary()
+
+
+def _fused_kind(experts: Any) -> Optional[str]:
+    """The activation, where all is one call: stacks [E, 2F, D], gate first, and [E, D, F], gated as most are."""
+    if not experts.has_gate or experts.is_transposed or not experts.is_concatenated:
+        return None
+    if type(experts)._apply_gate is not _default_apply_gate:
+        return None
+    try:
+        return activation_of(experts)
+    except Left:
+        return None
+
+
+def _weights_of(experts: Any, kind: str) -> ExpertWeights:
+    """The layer's, with its memory for gradients; whoever replaced a parameter means the new one."""
+    found = _weights.get(experts)
+    biases = (experts.gate_up_proj_bias, experts.down_proj_bias) if experts.has_bias else (None, None)
+    if found is None:
+        found = _weights[experts] = ExpertWeights(experts.gate_up_proj, experts.down_proj, kind,
+                                                  gate_up_bias=biases[0], down_bias=biases[1])
+    found.gate_up, found.down, found.kind = experts.gate_up_proj, experts.down_proj, kind
+    found.gate_up_bias, found.down_bias = biases
+    return found
+
+
+def _product(experts: Any, name: str, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    weight = getattr(experts, name)
+    y = GmmFunction.apply(rows, weight if experts.is_transposed else weight.transpose(1, 2), counts)
+    if not experts.has_bias:
+        return y
+    return y + getattr(experts, name + "_bias").repeat_interleave(counts, dim=0).to(y.dtype)
+
+
+def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
+                    top_k_weights: torch.Tensor) -> torch.Tensor:
+    """hidden_states [T, D], top_k_index and top_k_weights [T, K] -> [T, D]; an index of num_experts is nobody's."""
+    kind = _fused_kind(self)
+    if kind is not None:
+        return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, _weights_of(self, kind))
+    rows, order, counts = PermuteFunction.apply(hidden_states, top_k_index, self.num_experts)
+    name = "gate_up_proj" if self.has_gate else "up_proj"
+    rows = _product(self, name, rows, counts)
+    rows = _product(self, "down_proj", self._apply_gate(rows) if self.has_gate else self.act_fn(rows), counts)
+    return UnpermuteFunction.apply(rows, order, top_k_weights)
+
+
+ALL_EXPERTS_FUNCTIONS.register("moeloom", experts_forward)

@@ -1,0 +1,189 @@
+"""Experts of transformers 4, a list of MLPs, as two stacks that the kernels read.
+
+Each `nn.Linear.weight` becomes a view of one tensor of the layer, once: parameters stay the objects that they were,
+with their names, so that state_dict, hooks on modules and optimizers that were made before see no difference. What
+moves the weights away (`.to()`, a copy, a load with assign=True) is seen at the next forward, which stacks them anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from ._experts_function import ExpertsFunction, ExpertWeights
+
+FORMATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Projections(NamedTuple):
+    """Attributes of an expert, as models of transformers 4 name them."""
+
+    gate: str
+    up: str
+    down: str
+
+
+def why_not_stacked(experts: nn.ModuleList, names: Projections) -> Optional[str]:
+    """None where every expert is three plain `nn.Linear` without biases, all alike."""
+    shapes = set()
+    for number, expert in enumerate(experts):
+        for name in names:
+            linear = expert._modules.get(name)
+            where = f"experts.{number}.{name}"
+            if type(linear) is not nn.Linear:
+                return f"{where} is a {type(linear).__module__}.{type(linear).__qualname__}, not a torch.nn.Linear"
+            if linear.bias is not None:
+                return f"{where} has a bias"
+            if linear.weight.device.type != "cpu" or linear.weight.dtype not in FORMATS:
+                return f"{where} is {linear.weight.dtype} on {linear.weight.device}; expected 32 or 16 bits on the CPU"
+            shapes.add((name, linear.weight.dtype, *linear.weight.shape))
+    return None if len(shapes) == len(names) else f"experts differ in shape or dtype: {sorted(map(str, shapes))}"
+
+
+class _Stack:
+    """One stack [E, ., .] and the parameters that are views of it, each with its place."""
+
+    def __init__(self, parameters: List[nn.Parameter], per_expert: int) -> None:
+        first = parameters[0]
+        rows, columns = first.shape
+        experts = len(parameters) // per_expert
+        self.tensor = torch.empty(experts, per_expert * rows, columns, dtype=first.dtype)
+        self.parameters = parameters
+        self._rows, self._per_expert = rows, per_expert
+        self._slices: List[torch.Tensor] = []
+        with torch.no_grad():
+            for parameter, place in zip(parameters, self.slices(self.tensor)):
+                place.copy_(parameter)
+                parameter.data = place
+        self._addresses = [parameter.data_ptr() for parameter in parameters]
+
+    def slices(self, tensor: torch.Tensor) -> List[torch.Tensor]:
+        """Of each parameter its part of a tensor that is laid out as the stack."""
+        return list(tensor.view(-1, self._rows, tensor.size(-1)).unbind())
+
+    def holds(self, parameters: List[nn.Parameter]) -> bool:
+        return all(mine is given and given.data_ptr() == address
+                   for mine, given, address in zip(self.parameters, parameters, self._addresses))
+
+    def follow_freezing(self) -> None:
+        self.tensor.requires_grad_(any(parameter.requires_grad for parameter in self.parameters))
+
+    def before_backward(self) -> None:
+        """`tensor.grad` becomes what the parameters' gradients are, if they are all its parts; else None."""
+        grads = [parameter.grad for parameter in self.parameters]
+        kept = self.tensor.grad is not None and self._slices
+        if kept and all(grad is part for grad, part in zip(grads, self._slices)):
+            return
+        if kept:  # some of them are parts, which the next gradient would overwrite
+            parts = set(map(id, self._slices))
+            for parameter, grad in zip(self.parameters, grads):
+                if grad is not None and id(grad) in parts:
+                    parameter.grad = grad.clone()
+        self.tensor.grad = None
+
+    def after_backward(self) -> None:
+        if self.tensor.grad is None:
+            return
+        if not self._slices or self._slices[0].data_ptr() != self.tensor.grad.data_ptr():
+            self._slices = self.slices(self.tensor.grad)
+        for parameter, part in zip(self.parameters, self._slices):
+            if parameter.grad is part or not parameter.requires_grad:
+                continue
+            if parameter.grad is None:
+                parameter.grad = part
+            else:
+                parameter.grad.add_(part)
+
+
+class _Before(Function):
+    """Its backward comes before that of the experts."""
+
+    @staticmethod
+    def forward(ctx: Any, y: torch.Tensor, stacks: Tuple[_Stack, ...]) -> torch.Tensor:
+        ctx.stacks = stacks
+        return y.view_as(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> Tuple[Any, ...]:
+        for stack in ctx.stacks:
+            stack.before_backward()
+        return dy, None
+
+
+class _Stacked(Function):
+    """The stack as a function of its parameters, for who wants their gradients from autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, stack: _Stack, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.stack = stack
+        return stack.tensor.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_stack: torch.Tensor) -> Tuple[Any, ...]:
+        wanted = ctx.needs_input_grad[1:]
+        return (None, *(part if wants else None for wants, part in zip(wanted, ctx.stack.slices(d_stack))))
+
+
+class ListedExperts:
+    """forward(x [T, D], topk_idx [T, K], topk_weights [T, K]) over the experts of a ModuleList."""
+
+    def __init__(self, experts: nn.ModuleList, names: Projections, kind: str, mesh: Any, grads: str) -> None:
+        self._experts, self._names = experts, names
+        self._kind, self._mesh, self._grads = kind, mesh, grads
+        self._stacks: Tuple[_Stack, ...] = ()
+        self._weights: Optional[ExpertWeights] = None
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """A copy's parameters lie elsewhere: it stacks them at its first forward."""
+        return {**self.__dict__, "_stacks": (), "_weights": None}
+
+    def _parameters(self) -> Optional[Tuple[List[nn.Parameter], List[nn.Parameter]]]:
+        """Of gate and up in turns, and of down; None where one is no plain nn.Linear any more, as under an adapter."""
+        gate_up, down = [], []
+        names = self._names
+        for expert in self._experts._modules.values():
+            modules = expert._modules
+            gate, up, last = modules[names.gate], modules[names.up], modules[names.down]
+            if not type(gate) is type(up) is type(last) is nn.Linear:
+                return None
+            gate_up += gate._parameters["weight"], up._parameters["weight"]
+            down.append(last._parameters["weight"])
+        return gate_up, down
+
+    def sizes(self) -> Tuple[int, int, int]:
+        """Experts, hidden, intermediate."""
+        hidden, intermediate = getattr(self._experts[0], self._names.down).weight.shape
+        return len(self._experts), hidden, intermediate
+
+    def stack(self) -> bool:
+        """Weights lie in the stacks from here on; False where these experts cannot be stacked any more."""
+        parameters = self._parameters()
+        if parameters is None:
+            return False
+        if not self._stacks or not all(stack.holds(own) for stack, own in zip(self._stacks, parameters)):
+            if why_not_stacked(self._experts, self._names):
+                return False
+            self._stacks = _Stack(parameters[0], 2), _Stack(parameters[1], 1)
+            self._weights = ExpertWeights(self._stacks[0].tensor, self._stacks[1].tensor, self._kind, self._mesh)
+        return True
+
+    def __call__(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
+        """After stack()."""
+        if self._grads == "autograd":
+            tensors = (_Stacked.apply(stack, *stack.parameters) for stack in self._stacks)
+            return ExpertsFunction.apply(x, topk_idx, topk_weights,
+                                         ExpertWeights(*tensors, self._kind, self._mesh, "autograd"))
+        for stack in self._stacks:
+            stack.follow_freezing()
+        y = ExpertsFunction.apply(x, topk_idx, topk_weights, self._weights)
+        if y.grad_fn is None:
+            return y
+        stacks = self._stacks
+        y.grad_fn.register_hook(lambda *_: [stack.after_backward() for stack in stacks] and None)
+        return _Before.apply(y, stacks)

@@ -316,8 +316,8 @@ class Requests(Case):
         self.assertTrue(list(patches(a_model)))
 
     def test_unknown_gradients(self):
-        self.fails(['unknown grads "lost"; known: kept, autograd'], mt.apply_kernel, "fused_moe", model=model("4.x list"),
-                   grads="lost")
+        self.fails(['unknown grads "lost"; known: kept, autograd'], mt.apply_kernel, "fused_moe",
+                   model=model("4.x list"), grads="lost")
 
     def test_kernels_from_outside(self):
         from moeloom.torch import kernels

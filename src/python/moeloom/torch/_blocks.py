@@ -26,10 +26,6 @@ class ExpertsPatch(Patch):
         self.kind, self.mesh, self.grads = kind, mesh, grads
         self.settings = (kind, mesh, grads)
 
-    def sizes(self) -> Tuple[int, int, int]:
-        """Experts, hidden, intermediate."""
-        raise NotImplementedError
-
 
 class StackedExperts(ExpertsPatch):
     """Stacks [E, 2F, D], gate first, and [E, D, F]: transformers 5."""
@@ -44,7 +40,8 @@ class StackedExperts(ExpertsPatch):
         return self.module.gate_up_proj, self.module.down_proj
 
     def sizes(self) -> Tuple[int, int, int]:
-        return tuple(self._stacks()[1].shape)
+        experts, hidden, intermediate = self._stacks()[1].shape
+        return experts, hidden, intermediate
 
     def _experts(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         # Whoever replaced a parameter means the new one.
@@ -74,7 +71,7 @@ class ListedBlock(ExpertsPatch):
 
     reason = "a list of nn.Linear, whose weights are views of one stack from here on"
 
-    def __init__(self, module: nn.Module, kind: str, mesh: Any, grads: str, names: Projections, routing: str,
+    def __init__(self, module: Any, kind: str, mesh: Any, grads: str, names: Projections, routing: str,
                  shared: str, returns_logits: bool) -> None:
         super().__init__(module, kind, mesh, grads)
         self.experts = ListedExperts(module.experts, names, kind, mesh, grads)
@@ -114,7 +111,7 @@ class ListedMethod(ListedBlock):
         return self.experts(hidden_states, topk_indices, topk_weights)
 
 
-def _with_noise(block: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
+def _with_noise(block: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     """Of training, where Mixtral or Phi-MoE ask for it; in place, as they do it."""
     noise = getattr(block, "jitter_noise", None) or getattr(block, "input_jitter_noise", None) or 0.0
     if block.training and noise > 0:
@@ -181,7 +178,7 @@ class Llama4Block(ExpertsPatch):
 
     reason = "stacks [E, D, 2F] and [E, F, D] are read where they lie; of a token only the experts that it chose"
 
-    def __init__(self, module: nn.Module, kind: str, mesh: Any, grads: str) -> None:
+    def __init__(self, module: Any, kind: str, mesh: Any, grads: str) -> None:
         super().__init__(module, kind, mesh, grads)
         self._experts = InOutExperts(module.experts, kind, mesh, grads)
 

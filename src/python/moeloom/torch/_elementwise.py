@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from typing import Any, Dict, List, Mapping, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Set
 
 import torch
 from torch import nn
 
+from ._lists import Projections
 from ._patch import Patch
 from .functions import RMSNormFunction, RopeFunction, SwigluFunction
 
@@ -42,7 +43,7 @@ class GatedNorm(Norm):
         return RMSNormFunction.apply(hidden_states, self.module.weight, _eps(self.module), 0.0, gate)
 
 
-def _eps(module: nn.Module) -> float:
+def _eps(module: Any) -> float:
     return module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
 
 
@@ -51,16 +52,18 @@ class Mlp(Patch):
 
     kernel = "fused_swiglu"
 
-    def __init__(self, module: nn.Module, names: Tuple[str, str, str], kind: str) -> None:
+    def __init__(self, module: nn.Module, names: Projections, kind: str) -> None:
         super().__init__(module)
         self._names, self._kind = names, kind
-        self.settings = (names, kind)
+        self.settings = (*names, kind)
         self.reason = f"act(gate) * up of {kind} in one pass forward, one backward"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        gate, up, down = (getattr(self.module, name) if name else None for name in self._names)
-        gate_up = gate(x) if up is None else torch.cat([gate(x), up(x)], dim=-1)
-        return down(SwigluFunction.apply(gate_up, self._kind))
+        module, (gate, up, down) = self.module, self._names
+        gate_up = getattr(module, gate)(x)
+        if up:
+            gate_up = torch.cat([gate_up, getattr(module, up)(x)], dim=-1)
+        return getattr(module, down)(SwigluFunction.apply(gate_up, self._kind))
 
 
 def gate_then_up(in_turns: torch.Tensor) -> torch.Tensor:
@@ -126,7 +129,8 @@ class _Switch:
 
 def attention_globals(module: nn.Module) -> Dict[str, Any]:
     """Of the file that the class's forward was written in."""
-    return inspect.unwrap(type(module).forward).__globals__
+    function: Any = inspect.unwrap(type(module).forward)
+    return function.__globals__
 
 
 class Rope(Patch):
@@ -196,7 +200,7 @@ def _turn_heads_by_complex(q: torch.Tensor, k: torch.Tensor, angles: torch.Tenso
     return None if turned is None else tuple(x.transpose(1, 2) for x in turned)
 
 
-_TURNS = {
+_TURNS: Dict[str, Callable[..., Any]] = {
     "halves": lambda q, k, cos, sin: _turn(q, k, cos, sin, False),
     "interleaved": lambda q, k, cos, sin: _turn(q, k, cos, sin, True),
     "to_halves": lambda q, k, cos, sin: _turn(q, k, cos, sin, "to_halves"),

@@ -7,7 +7,7 @@ moves the weights away (`.to()`, a copy, a load with assign=True) is seen at the
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch import nn
@@ -29,7 +29,7 @@ class Projections(NamedTuple):
 
 def why_not_stacked(experts: nn.ModuleList, names: Projections) -> Optional[str]:
     """None where every expert is three plain `nn.Linear` without biases, all alike."""
-    shapes = set()
+    shapes: Set[Tuple[Any, ...]] = set()
     for number, expert in enumerate(experts):
         for name in names:
             linear = expert._modules.get(name)
@@ -85,7 +85,8 @@ class _Stack:
                     parameter.grad = grad.clone()
         self.tensor.grad = None
 
-    def after_backward(self) -> None:
+    def after_backward(self, *_: Any) -> None:
+        """Parameters have their parts of `tensor.grad`."""
         if self.tensor.grad is None:
             return
         if not self._slices or self._slices[0].data_ptr() != self.tensor.grad.data_ptr():
@@ -145,10 +146,11 @@ class ListedExperts:
 
     def _parameters(self) -> Optional[Tuple[List[nn.Parameter], List[nn.Parameter]]]:
         """Of gate and up in turns, and of down; None where one is no plain nn.Linear any more, as under an adapter."""
-        gate_up, down = [], []
+        gate_up: List[Any] = []
+        down: List[Any] = []
         names = self._names
-        for expert in self._experts._modules.values():
-            modules = expert._modules
+        for expert in self._experts:
+            modules: Any = expert._modules
             gate, up, last = modules[names.gate], modules[names.up], modules[names.down]
             if not type(gate) is type(up) is type(last) is nn.Linear:
                 return None
@@ -176,14 +178,16 @@ class ListedExperts:
     def __call__(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """After stack()."""
         if self._grads == "autograd":
-            tensors = (_Stacked.apply(stack, *stack.parameters) for stack in self._stacks)
-            return ExpertsFunction.apply(x, topk_idx, topk_weights,
-                                         ExpertWeights(*tensors, self._kind, self._mesh, "autograd"))
+            gate_up, down = (_Stacked.apply(stack, *stack.parameters) for stack in self._stacks)
+            weights = ExpertWeights(gate_up, down, self._kind, self._mesh, "autograd")
+            return ExpertsFunction.apply(x, topk_idx, topk_weights, weights)
+        assert self._weights is not None
         for stack in self._stacks:
             stack.follow_freezing()
         y = ExpertsFunction.apply(x, topk_idx, topk_weights, self._weights)
         if y.grad_fn is None:
             return y
-        stacks = self._stacks
-        y.grad_fn.register_hook(lambda *_: [stack.after_backward() for stack in stacks] and None)
-        return _Before.apply(y, stacks)
+        for stack in self._stacks:
+            y.grad_fn.register_hook(stack.after_backward)
+        y = _Before.apply(y, self._stacks)
+        return y

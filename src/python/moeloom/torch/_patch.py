@@ -34,15 +34,20 @@ class Patch:
     settings: Tuple[Any, ...] = ()
     reason = ""
 
+    def sizes(self) -> Tuple[int, int, int]:
+        """Of experts: how many, hidden, intermediate."""
+        raise NotImplementedError
+
     def __init__(self, module: nn.Module) -> None:
         self._module = weakref.ref(module)
         self._before: Optional[Callable[..., Any]] = None
 
     @property
-    def module(self) -> nn.Module:
+    def module(self) -> Any:
+        """An nn.Module with what its class has."""
         module = self._module()
         if module is None:
-            raise SpentError(f"the module of this patch by {self.kernel} is gone; hold the model, not its {self.attribute}")
+            raise SpentError(f"the module that {self.kernel} patched is gone; hold the model, not its {self.attribute}")
         return module
 
     def __getstate__(self) -> Dict[str, Any]:

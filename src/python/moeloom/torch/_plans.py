@@ -52,7 +52,7 @@ def _plan(model: nn.Module, rows: Mapping[str, Any], make: Maker, concerns: Call
 
 
 def activation_of(module: nn.Module) -> str:
-    act = getattr(module, "act_fn", None) or getattr(module, "activation_fn", None) or getattr(
+    act: Any = getattr(module, "act_fn", None) or getattr(module, "activation_fn", None) or getattr(
         module, "activation", None)
     if isinstance(act, nn.GELU):
         return "gelu" if act.approximate == "none" else "gelu_pytorch_tanh"
@@ -128,7 +128,7 @@ def _stacked(module: nn.Module, row: table.Stacked, mesh: Any, grads: str) -> Pa
     return made(module, activation_of(module), mesh, grads)
 
 
-def _granite(module: nn.Module, row: table.Granite, mesh: Any, grads: str) -> Optional[Patch]:
+def _granite(module: Any, row: table.Granite, mesh: Any, grads: str) -> Optional[Patch]:
     if not hasattr(module, "input_linear"):
         return None  # transformers 5: GraniteMoeExperts
     _require_stacks(module.input_linear.weight, module.output_linear.weight)
@@ -148,7 +148,8 @@ def _gpt_oss(module: nn.Module, row: table.GptOss, mesh: Any, grads: str) -> Pat
 
 def _llama4(module: nn.Module, row: table.Llama4, mesh: Any, grads: str) -> Patch:
     experts, *_ = _of_module(module, "experts", "router", "shared_expert", "top_k", "num_experts")
-    _require_stacks(*_of_module(experts, "gate_up_proj", "down_proj"), transposed=True)
+    gate_up, down = _of_module(experts, "gate_up_proj", "down_proj")
+    _require_stacks(gate_up, down, transposed=True)
     return Llama4Block(module, activation_of(experts), mesh, grads)
 
 
@@ -176,7 +177,7 @@ def _mlp(module: nn.Module, row: table.MlpRow) -> Patch:
     for setting in ("residual_dropout", "activation_sparsity"):
         if getattr(module, setting, 0):
             raise Left(f"its {setting} is {getattr(module, setting)}; expected 0")
-    return Mlp(module, tuple(row.names), row.kind or activation_of(module))
+    return Mlp(module, row.names, row.kind or activation_of(module))
 
 
 def _gate(module: nn.Module, row: Any) -> Optional[Patch]:

@@ -96,9 +96,12 @@ class _Patching(BaseKernel):
             raise ConfigError(_cannot_run(self.id, why_not))
         for _, patch in plan.patches:
             patch.install()
-        _report(model, self.id, [*(Report(self.id, _place(name), True, self.why(patch)) for name, patch in plan.patches),
-                                 *(Report(self.id, _place(name), False, why) for name, why in plan.left)])
+        done = [Report(self.id, _place(name), True, self.why(patch)) for name, patch in plan.patches]
+        _report(model, self.id, done + self.left(plan))
         return model
+
+    def left(self, plan: Plan) -> List[Report]:
+        return [Report(self.id, _place(name), False, why) for name, why in plan.left]
 
     def why(self, patch: Patch) -> str:
         return patch.reason
@@ -210,20 +213,14 @@ def _apply_all(model: nn.Module, named: List[str], auto: bool, mesh: Any, grads:
         raise ConfigError("\n".join(cannot))
     for id, kernel in made.items():
         if reasons[id]:
-            _report(model, id, _left(kernel, model) or [Report(id, "", False, reasons[id])])
+            left = kernel.left(kernel.look(model)[0]) if isinstance(kernel, _Patching) else []
+            _report(model, id, left or [Report(id, "", False, reasons[id])])
             continue
         before = model.__dict__.get(_REPORTS)
         model = kernel.apply(model, mesh)
         if model.__dict__.get(_REPORTS) is before:  # a kernel that was registered from outside
             _report(model, id, [Report(id, "", True, "its check found no reason against it")])
     return model
-
-
-def _left(kernel: Any, model: nn.Module) -> List[Report]:
-    """Module by module, of a kernel that is not applied."""
-    if not isinstance(kernel, _Patching):
-        return []
-    return [Report(kernel.id, _place(name), False, why) for name, why in kernel.look(model)[0].left]
 
 
 def apply_kernel(id: str, *, model: nn.Module, mesh: Any = None, grads: str = "kept") -> nn.Module:  # noqa: A002

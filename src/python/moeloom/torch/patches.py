@@ -104,8 +104,9 @@ def _dense(prefix: str, **settings: Any) -> Family:
 def _with(family: Family, *others: Family, **rows: Mapping[str, Any]) -> Family:
     """All rows of several, and some more."""
     every = (family, *others, Family(**rows))
-    return Family(*({name: row for each in every for name, row in each[column].items()}
-                    for column in range(len(Family._fields))))
+    columns: Any = ({name: row for each in every for name, row in each[column].items()}
+                    for column in range(len(Family._fields)))
+    return Family(*columns)
 
 
 _GATED = Listed("softmax", "gated_shared_expert")

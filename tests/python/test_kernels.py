@@ -192,7 +192,7 @@ class Undone(Case):
     def test_another_model_of_the_class_stays_as_it_is(self):
         patched, plain = model("5.x stack"), model("5.x stack")
         mt.apply_default_kernels(patched)
-        with mock.patch("moeloom.torch._elementwise.RopeFunction.apply", side_effect=AssertionError):
+        with mock.patch("moeloom.torch._rope.RopeFunction.apply", side_effect=AssertionError):
             step(plain)
             self.assertRaises(AssertionError, step, patched)
         self.assertEqual(list(patches(plain)), [])

@@ -1,18 +1,17 @@
-"""Patches of norms, MLPs and attention: what stands in place of their forward."""
+"""Patches of norms and MLPs: what stands in place of their forward."""
 
 from __future__ import annotations
 
-import inspect
-import threading
-import weakref
-from typing import Any, Callable, Dict, List, Mapping, Set
+from typing import Any, Tuple
 
 import torch
 from torch import nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from ._lists import Projections
 from ._patch import Patch
-from .functions import RMSNormFunction, RopeFunction, SwigluFunction
+from .functions import RMSNormFunction, SwigluFunction
 
 
 class Norm(Patch):
@@ -47,6 +46,42 @@ def _eps(module: Any) -> float:
     return module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
 
 
+class _GateAndUp(Function):
+    """apply(x [..., D], gate [F, D], up [F, D]) -> [..., 2F]: both products into one tensor, which no cat copies."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        rows, width = x.reshape(-1, x.size(-1)), gate.size(0)
+        y = rows.new_empty(rows.size(0), 2 * width)
+        torch.mm(rows, gate.t(), out=y[:, :width])
+        torch.mm(rows, up.t(), out=y[:, width:])
+        ctx.save_for_backward(x, gate, up)
+        return y.view(*x.shape[:-1], 2 * width)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> Tuple[Any, ...]:
+        x, gate, up = ctx.saved_tensors
+        rows, width = x.reshape(-1, x.size(-1)), gate.size(0)
+        d_gate, d_up = dy.reshape(rows.size(0), -1).split(width, dim=1)
+        dx = torch.mm(d_gate, gate).addmm_(d_up, up).view(x.shape) if ctx.needs_input_grad[0] else None
+        return (dx, *(d.t() @ rows if wanted else None for d, wanted in zip((d_gate, d_up), ctx.needs_input_grad[1:])))
+
+
+def _is_plain(linear: Any, x: torch.Tensor) -> bool:
+    """Whether its product is all that calling it does: no adapter, bias, hook or other dtype."""
+    return (type(linear) is nn.Linear and linear.bias is None and linear.weight.dtype == x.dtype
+            and "forward" not in linear.__dict__
+            and not (linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks))
+
+
+def _autocast() -> bool:
+    try:
+        return torch.is_autocast_enabled("cpu")
+    except TypeError:  # before torch 2.4
+        return torch.is_autocast_cpu_enabled()
+
+
 class Mlp(Patch):
     """down(act(gate(x)) * up(x)). names: of gate, up and down; up "": gate's has both, gate first."""
 
@@ -58,12 +93,18 @@ class Mlp(Patch):
         self.settings = (*names, kind)
         self.reason = f"act(gate) * up of {kind} in one pass forward, one backward"
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        module, (gate, up, down) = self.module, self._names
-        gate_up = getattr(module, gate)(x)
-        if up:
-            gate_up = torch.cat([gate_up, getattr(module, up)(x)], dim=-1)
-        return getattr(module, down)(SwigluFunction.apply(gate_up, self._kind))
+    def _gate_and_up(self, x: torch.Tensor) -> Any:
+        gate = getattr(self.module, self._names.gate)
+        if not self._names.up:
+            return gate(x)
+        up = getattr(self.module, self._names.up)
+        if _is_plain(gate, x) and _is_plain(up, x) and not _autocast():
+            return _GateAndUp.apply(x, gate.weight, up.weight)
+        return torch.cat([gate(x), up(x)], dim=-1)
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        down = getattr(self.module, self._names.down)
+        return down(SwigluFunction.apply(self._gate_and_up(x), self._kind))
 
 
 def gate_then_up(in_turns: torch.Tensor) -> torch.Tensor:
@@ -87,124 +128,3 @@ class ExpertsGate(Patch):
         if self._kind == "gpt_oss":
             gate_up = gate_then_up(gate_up)
         return SwigluFunction.apply(gate_up, self._kind)
-
-
-# ---- rope, which is a function of the file that attention is in ----
-
-class _Switch:
-    """Stands in the file's place of the function; turns by ours inside of patched attention, else by the file's."""
-
-    def __init__(self, globals_: Dict[str, Any], name: str, pairs: str) -> None:
-        self._globals, self._name, self._pairs = globals_, name, pairs
-        self.original = globals_[name]
-        self.__name__, self.__doc__ = name, self.original.__doc__
-        self._users: Set[weakref.ref[Rope]] = set()
-        self._inside = threading.local()
-
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, *angles: Any, **named: Any) -> Any:
-        if getattr(self._inside, "depth", 0) and not named and len(angles) <= 2:
-            turned = _TURNS[self._pairs](q, k, *angles)
-            if turned is not None:
-                return turned
-        return self.original(q, k, *angles, **named)
-
-    def enter(self) -> None:
-        self._inside.depth = getattr(self._inside, "depth", 0) + 1
-
-    def leave(self) -> None:
-        self._inside.depth -= 1
-
-    def add(self, user: Rope) -> None:
-        self._users.add(weakref.ref(user, self._discard))
-
-    def discard(self, user: Rope) -> None:
-        self._discard(weakref.ref(user))
-
-    def _discard(self, user: weakref.ref[Rope]) -> None:
-        """The file has its own function again where nobody uses this one."""
-        self._users.discard(user)
-        if not self._users and self._globals.get(self._name) is self:
-            self._globals[self._name] = self.original
-
-
-def attention_globals(module: nn.Module) -> Dict[str, Any]:
-    """Of the file that the class's forward was written in."""
-    function: Any = inspect.unwrap(type(module).forward)
-    return function.__globals__
-
-
-class Rope(Patch):
-    """Attention as it is, but for the function that turns q and k. functions: its names, and which pairs turn."""
-
-    kernel = "fused_rope"
-
-    def __init__(self, module: nn.Module, functions: Mapping[str, str]) -> None:
-        super().__init__(module)
-        self._functions = dict(functions)
-        self.settings = (tuple(self._functions.items()),)
-        self.reason = f"{', '.join(self._functions)} of its file, while this attention runs"
-
-    def _switches(self, makes: bool) -> List[_Switch]:
-        globals_ = attention_globals(self.module)
-        for name, pairs in self._functions.items():
-            if makes and name in globals_ and not isinstance(globals_[name], _Switch):
-                globals_[name] = _Switch(globals_, name, pairs)
-        found = [globals_.get(name) for name in self._functions]
-        return [function for function in found if isinstance(function, _Switch)]
-
-    def install(self) -> None:
-        super().install()
-        standing = self.module.__dict__[self.attribute]
-        for switch in self._switches(makes=True):
-            switch.add(standing)
-
-    def remove(self) -> None:
-        super().remove()
-        for switch in self._switches(makes=False):
-            switch.discard(self)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        switches = self._switches(makes=True)
-        for switch in switches:
-            switch.add(self)  # a copy, or one from a pickle, was never installed
-            switch.enter()
-        try:
-            return self.original(*arguments, **named)
-        finally:
-            for switch in switches:
-                switch.leave()
-
-
-def _fits(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor) -> bool:
-    return q.dim() == k.dim() == 4 and cos.dim() == 3 and not cos.requires_grad
-
-
-def _turn(q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any, interleaved: Any) -> Any:
-    return RopeFunction.apply(q, k, cos, sin, interleaved) if _fits(q, k, cos) else None
-
-
-def _turn_by_half_angles(q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any) -> Any:
-    """gpt-oss: each angle once."""
-    return _turn(q, k, torch.cat([cos, cos], -1), torch.cat([sin, sin], -1), False)
-
-
-def _turn_by_complex(q: torch.Tensor, k: torch.Tensor, angles: torch.Tensor) -> Any:
-    """DeepSeek-V2: angles [B, S, d/2], cos + i sin."""
-    cos, sin = torch.cat([angles.real] * 2, -1), torch.cat([angles.imag] * 2, -1)
-    return _turn(q, k, cos, sin, True)
-
-
-def _turn_heads_by_complex(q: torch.Tensor, k: torch.Tensor, angles: torch.Tensor) -> Any:
-    """Llama 4: q and k [B, S, H, d]."""
-    turned = _turn_by_complex(q.transpose(1, 2), k.transpose(1, 2), angles)
-    return None if turned is None else tuple(x.transpose(1, 2) for x in turned)
-
-
-_TURNS: Dict[str, Callable[..., Any]] = {
-    "halves": lambda q, k, cos, sin: _turn(q, k, cos, sin, False),
-    "interleaved": lambda q, k, cos, sin: _turn(q, k, cos, sin, True),
-    "to_halves": lambda q, k, cos, sin: _turn(q, k, cos, sin, "to_halves"),
-    "half_angles": _turn_by_half_angles,
-    "complex": _turn_by_complex,
-    "complex_heads": _turn_heads_by_complex,
-}

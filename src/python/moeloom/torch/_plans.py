@@ -11,9 +11,10 @@ from torch import nn
 from . import patches as table
 from ._blocks import (GptOssExperts, GraniteBlock, InOutExperts, ListedBlock, ListedMethod, Llama4Block,
                       StackedExperts)
-from ._elementwise import ExpertsGate, GatedNorm, Mlp, Norm, Rope, attention_globals
+from ._elementwise import ExpertsGate, GatedNorm, Mlp, Norm
 from ._lists import FORMATS, why_not_stacked
 from ._patch import Patch
+from ._rope import Rope, attention_globals
 
 # Of Hugging Face's classes and of torch's own; activations with other settings than usual are not told apart by these.
 _ACTIVATIONS = {"SiLU": "silu", "SiLUActivation": "silu", "GELUTanh": "gelu_pytorch_tanh",

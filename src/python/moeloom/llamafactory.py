@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from .torch.kernels import apply_kernel, get_default_kernels
 
+_KERNELS = "llamafactory.v1.plugins.model_plugins.kernels"
 
-def _plugin(base: type, name: str) -> type:
-    """A class as its own kernels are: found by id, checked by device, applied to the keyword `model`."""
-    def _apply(cls: Any, /, **named: Any) -> Any:
+
+class CpuKernel:
+    """One of ours, for LLaMA-Factory, which calls its kernels or their `apply`, by version, with the keyword model."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def apply(self, **named: Any) -> Any:
         if named.get("model") is None:
-            raise ValueError(f"cpu_{name} needs the keyword model")
-        return apply_kernel(name, model=named["model"])
+            raise ValueError(f"cpu_{self.name} needs the keyword model")
+        return apply_kernel(self.name, model=named["model"])
 
-    return type(f"Cpu_{name}", (base,), {
-        "_kernel_id": f"cpu_{name}", "apply": classmethod(_apply), "_apply": classmethod(_apply),
-        "__doc__": f"moeloom's {name}, on the CPU, which is the device of a kernel that names none."})
+    __call__ = apply
 
 
 def register() -> None:
-    """Adds a KernelPlugin for each of our kernels. LLaMA-Factory 1.0 or later."""
-    from llamafactory.v1.plugins.model_plugins.kernels import base  # type: ignore[import-not-found]
-
+    """Adds a KernelPlugin for each of our kernels."""
+    files = (importlib.import_module(f"{_KERNELS}.{name}") for name in ("base", "interface"))
+    plugin = next(file.KernelPlugin for file in files if hasattr(file, "KernelPlugin"))
     for name in get_default_kernels():
-        base.KernelPlugin(f"cpu_{name}").register()(_plugin(base.BaseKernel, name))
+        plugin(f"cpu_{name}").register()(CpuKernel(name))

@@ -7,6 +7,17 @@ from typing import Any, Callable, Dict
 from .torch import grouped_mm
 
 
+class OnCpu(Dict[str, Callable[..., Any]]):
+    """{"cpu": function} for Twinkle before 0.5, which takes it by device; later ones take the value and call it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(cpu=function)
+        self.__name__ = self.__qualname__ = function.__name__
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self["cpu"](*arguments, **named)
+
+
 def mapping() -> Dict[str, Dict[str, Callable[..., Any]]]:
-    """Dotted names of functions of transformers 5 -> {"cpu": ours}; on other devices Twinkle leaves them alone."""
-    return {"transformers.integrations.moe._grouped_mm": {"cpu": grouped_mm}}
+    """Dotted names of functions of transformers 5 -> {"cpu": ours}."""
+    return {"transformers.integrations.moe._grouped_mm": OnCpu(grouped_mm)}

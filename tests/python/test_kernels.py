@@ -5,6 +5,7 @@ import os
 import pickle
 import unittest
 import weakref
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -125,6 +126,16 @@ class Layouts(Case):
                 self.agrees(a_model, step(plain))
                 a_model.double().float()
                 self.agrees(a_model, step(plain))
+
+    def test_a_first_forward_in_inference_mode(self):
+        for layout in LAYOUTS:
+            with self.subTest(layout):
+                a_model = model(layout)
+                wanted = step(a_model)
+                twin = copy.deepcopy(mt.apply_default_kernels(a_model))
+                with torch.inference_mode():
+                    self.assertLess(abs(float(twin(X)) - wanted[0]), 1e-6)
+                self.agrees(twin, wanted)
 
     def test_an_optimizer_from_before_moves_the_weights(self):
         a_model, plain = model("4.x list"), model("4.x list")
@@ -314,6 +325,12 @@ class Requests(Case):
         self.assertEqual(list(patches(a_model)), [])
         mt.apply_kernels(a_model, "auto")
         self.assertTrue(list(patches(a_model)))
+
+    def test_ranks_that_share_experts_are_not_of_this_kernel(self):
+        mesh = SimpleNamespace(ep=2)
+        self.fails(["fused_moe", "ep = 2"], mt.apply_kernels, model("4.x list"), "fused_rope,fused_moe", mesh=mesh)
+        found = mt.reports(mt.apply_kernels(model("4.x list"), "auto", mesh=mesh))
+        self.assertEqual({r.kernel for r in found if not r.applied}, {"fused_moe"})
 
     def test_unknown_gradients(self):
         self.fails(['unknown grads "lost"; known: kept, autograd'], mt.apply_kernel, "fused_moe",

@@ -50,12 +50,10 @@ class _Stack:
     def __init__(self, parameters: List[nn.Parameter], per_expert: int) -> None:
         first = parameters[0]
         rows, columns = first.shape
-        experts = len(parameters) // per_expert
-        self.tensor = torch.empty(experts, per_expert * rows, columns, dtype=first.dtype)
-        self.parameters = parameters
-        self._rows, self._per_expert = rows, per_expert
+        self.parameters, self._rows = parameters, rows
         self._slices: List[torch.Tensor] = []
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():  # what begins in inference may be trained later
+            self.tensor = torch.empty(len(parameters) // per_expert, per_expert * rows, columns, dtype=first.dtype)
             for parameter, place in zip(parameters, self.slices(self.tensor)):
                 place.copy_(parameter)
                 parameter.data = place

@@ -118,12 +118,12 @@ class FusedMoe(_Patching):
         return None if given.patch else f"{given.said('PATCH')} switches every kernel off"
 
     def plan(self, model: nn.Module, family: Family, named: str, mesh: Any) -> Plan:
-        if mesh is not None and mesh.ep > 1:
-            raise ConfigError(f"ep = {mesh.ep}: kernels on a model are of one process so far, ep = 1; moeloom.train "
-                              "shares experts among ranks")
         return plan_experts(model, family, named, mesh, self.grads)
 
     def look(self, model: nn.Module, mesh: Any = None) -> Tuple[Plan, Optional[str]]:
+        if mesh is not None and mesh.ep > 1:
+            return Plan([], []), (f"ep = {mesh.ep}, and this kernel is of one process so far, ep = 1; moeloom.train shares "
+                                  "experts among ranks")
         plan, why_not = super().look(model, mesh)
         if why_not:
             return plan, why_not
@@ -207,13 +207,14 @@ def _place(name: str) -> str:
 def _apply_all(model: nn.Module, named: List[str], auto: bool, mesh: Any, grads: str = "kept") -> nn.Module:
     """All that were named are checked before the first is applied."""
     made = {id: _make(id, grads) for id in sorted({*named, *(get_default_kernels() if auto else ())})}
-    reasons = {id: kernel.check(model) for id, kernel in made.items()}
+    reasons = {id: kernel.look(model, mesh)[1] if isinstance(kernel, _Patching) else kernel.check(model)
+               for id, kernel in made.items()}
     cannot = [_cannot_run(id, reasons[id]) for id in sorted(set(named)) if reasons[id]]
     if cannot:
         raise ConfigError("\n".join(cannot))
     for id, kernel in made.items():
         if reasons[id]:
-            left = kernel.left(kernel.look(model)[0]) if isinstance(kernel, _Patching) else []
+            left = kernel.left(kernel.look(model, mesh)[0]) if isinstance(kernel, _Patching) else []
             _report(model, id, left or [Report(id, "", False, reasons[id])])
             continue
         before = model.__dict__.get(_REPORTS)

@@ -1,16 +1,8 @@
-"""moeloom's kernels under a model of Hugging Face: losses and gradients as without them, in every layout.
-
-The package is found by MOELOOM_PYTHON, else in src/python of the repository; the library by MOELOOM_LIBRARY, else in
-the build. Without the library these tests are skipped.
-"""
+"""moeloom's kernels under a model of Hugging Face: losses and gradients as without them, in every layout."""
 
 import copy
 import importlib
 import io
-import os
-import re
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,69 +11,7 @@ import transformers
 import models
 import program
 from conftest import VERSION
-
-sys.path.insert(0, os.environ.get("MOELOOM_PYTHON") or str(program.ROOT / "src" / "python"))
-os.environ.setdefault("MOELOOM_LIBRARY", str(program.PROGRAM.parent / "libmoeloom_c.so"))
-if not os.path.exists(os.environ["MOELOOM_LIBRARY"]):
-    pytest.skip(f"no {os.environ['MOELOOM_LIBRARY']}", allow_module_level=True)
-
-mt = pytest.importorskip("moeloom.torch")
-
-V5 = VERSION == "v5"
-# What the issue names; `auto` of the others too, below.
-NAMED = ["qwen3_moe", "mixtral", "deepseek_v3", "olmoe", "gpt_oss", "granitemoe", "glm4_moe", "llama"]
-KERNELS = ["fused_moe", "fused_rmsnorm", "fused_rope", "fused_swiglu"]
-NO_EXPERTS = {"llama", "llama-tied-biases", "llama-llama3", "llama-yarn", "llama-linear", "qwen3", "qwen3-window",
-              "phi3", "phi3-longrope", "glm4", "gemma3_text"}
-IDS = torch.randint(0, models.VOCAB, (2, 16), generator=torch.Generator().manual_seed(1))
-# Both sides sum in another order; A_log of a delta rule is a sum of large numbers that cancel.
-TOLERANCE = {"qwen3_next": 3e-5}
-
-
-def quiet(model):
-    """Without the noise that some add in training."""
-    for module in model.modules():
-        if hasattr(module, "input_jitter_noise"):
-            module.input_jitter_noise = 0.0
-    return model.train()
-
-
-def made(name, implementation=None, dtype=torch.float32, **changes):
-    model = quiet(models.make(name, **changes)).to(dtype)
-    if implementation:
-        model.set_experts_implementation(implementation)
-    return model
-
-
-def step(model, seed=3):
-    """Its loss, and every gradient, zeros where there is none."""
-    model.zero_grad()
-    torch.manual_seed(seed)  # Phi-MoE draws
-    loss = model(input_ids=IDS, labels=IDS, use_cache=False).loss
-    loss.backward()
-    return loss.item(), {name: torch.zeros_like(p) if p.grad is None else p.grad.clone()
-                         for name, p in model.named_parameters()}
-
-
-def furthest(got, wanted):
-    """(difference over the largest number of that gradient, its name)"""
-    assert got.keys() == wanted.keys()
-    return max(((got[n].float() - w.float()).abs().max().item() / max(w.float().abs().max().item(), 1e-6), n)
-               for n, w in wanted.items())
-
-
-def agree(model, wanted, tolerance=1e-5):
-    """Twice, for at the second step the memory of gradients is used again."""
-    loss, gradients = wanted
-    for _ in range(2):
-        got_loss, got = step(model)
-        assert abs(got_loss - loss) <= 1e-6 * max(1.0, abs(loss))
-        far, name = furthest(got, gradients)
-        assert far < tolerance, f"{name} differs by {far:.1e}"
-
-
-def left(model):
-    return {(r.kernel, r.module) for r in mt.reports(model) if not r.applied}
+from patched import IDS, KERNELS, NAMED, NO_EXPERTS, TOLERANCE, V5, agree, made, mt, step
 
 
 @pytest.mark.parametrize("name", models.known())
@@ -295,90 +225,6 @@ def test_adapters_of_experts(when):
     model = peft.get_peft_model(model, config)
     mt.apply_default_kernels(model)
     agree(model, wanted)
-
-
-@pytest.mark.skipif(VERSION != "v5", reason="a registry of transformers 5")
-@pytest.mark.parametrize("name", [name for name in models.known() if name not in NO_EXPERTS and name != "llama4_text"])
-def test_experts_implementation(name):
-    import moeloom.hf  # noqa: F401
-    model = made(name, "grouped_mm")
-    wanted = step(model)
-    model.set_experts_implementation("moeloom")
-    agree(model, wanted, TOLERANCE.get(name, 1e-5))
-
-
-@pytest.mark.skipif(VERSION != "v5", reason="a registry of transformers 5")
-def test_experts_implementation_by_name_and_sentinels(tmp_path):
-    import moeloom.hf  # noqa: F401
-    made("qwen3_moe").save_pretrained(tmp_path)
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, experts_implementation="moeloom")
-    assert model.config._experts_implementation == "moeloom"
-    experts = model.model.layers[0].mlp.experts
-    x, weights = torch.randn(5, 32), torch.rand(5, 2)
-    chosen = torch.tensor([[0, 1], [4, 2], [3, 4], [4, 4], [2, 0]])
-    with torch.no_grad():
-        got = experts(x, chosen, weights)
-        model.set_experts_implementation("grouped_mm")
-        assert (got - experts(x, chosen, weights)).abs().max() < 1e-6
-    assert got[3].abs().max() == 0
-
-
-class _Small(dict):
-    """A config that has what any experts class asks for."""
-
-    def __getattr__(self, name):
-        if name.startswith("__") or name == "_experts_implementation":
-            raise AttributeError(name)
-        numbers = {"expert": 5, "hidden_act": "silu", "activation": "silu", "hidden": 16, "intermediate": 12,
-                   "ffn": 12, "limit": 7.0, "alpha": 1.702, "latent": None, "act": "silu"}
-        return next(value for part, value in numbers.items()
-                    if part in name and (part != "expert" or "intermediate" not in name))
-
-
-def experts_classes():
-    for path in sorted(Path(transformers.__file__).parent.glob("models/*/modeling_*.py")):
-        for name in re.findall(r"@use_experts_implementation(?:\([^)]*\))?\nclass (\w+)", path.read_text("utf8")):
-            yield pytest.param(f"transformers.models.{path.parent.name}.{path.stem}", name, id=name)
-
-
-@pytest.mark.skipif(VERSION != "v5", reason="a registry of transformers 5")
-@pytest.mark.parametrize("file, name", list(experts_classes()))
-def test_every_experts_class(file, name):
-    """Of whatever layout, gate and biases."""
-    import moeloom.hf  # noqa: F401
-    experts = getattr(importlib.import_module(file), name)(_Small())
-    torch.manual_seed(2)
-    for parameter in experts.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    chosen, results = torch.randint(0, 5, (9, 2)), []
-    given = [torch.randn(9, 16), torch.rand(9, 2)]
-    for implementation in ("grouped_mm", "moeloom"):
-        experts.config.__dict__["_experts_implementation"] = implementation
-        x, weights = (tensor.clone().requires_grad_() for tensor in given)
-        experts.zero_grad()
-        y = experts(x, chosen, weights)
-        y.pow(2).sum().backward()
-        results.append([y, x.grad, weights.grad, *(p.grad.clone() for p in experts.parameters())])
-    for wanted, got in zip(*results):
-        assert (got - wanted).abs().max() <= 1e-5 * wanted.abs().max()
-
-
-@pytest.mark.skipif(VERSION != "v4", reason="transformers 5 has the registry")
-def test_hf_names_apply_kernel():
-    with pytest.raises(ImportError, match="apply_kernel"):
-        import moeloom.hf  # noqa: F401
-
-
-@pytest.mark.skipif(VERSION != "v5", reason="transformers 5 has this function")
-def test_twinkle():
-    import moeloom.twinkle
-    (path, by_device), = moeloom.twinkle.mapping().items()
-    where, _, function = path.rpartition(".")
-    module = sys.modules[where]
-    theirs, ours = getattr(module, function), by_device["cpu"]
-    x, w = torch.randn(6, 8), torch.randn(3, 5, 8)
-    ends = torch.tensor([2, 2, 6], dtype=torch.int32)
-    assert (theirs(x, w.transpose(1, 2), ends) - ours(x, w.transpose(1, 2), ends)).abs().max() < 1e-5
 
 
 def test_table_names_classes_that_are_there():

@@ -1,213 +1,21 @@
-"""The registry, and kernels on small modules with Hugging Face's class names."""
+"""The registry: what is asked for, what is left alone and why, and what the environment says."""
 
-import copy
 import os
-import pickle
 import unittest
-import weakref
 from types import SimpleNamespace
 from unittest import mock
 
 import torch
 
 import hf_classes
-import moeloom
 import moeloom.torch as mt
-from hf_classes import LAYOUTS, model
+from hf_classes import model
 from moeloom.torch._flags import flags
 from moeloom.torch._patch import patches
-from support import difference, random
+from patched import Case, step
+from support import difference
 
-X = random(2, 7, hf_classes.HIDDEN, seed=4)
 IDS = ["fused_moe", "fused_rmsnorm", "fused_rope", "fused_swiglu"]
-
-
-def step(a_model, x=X):
-    a_model.zero_grad(set_to_none=True)
-    loss = a_model(x)
-    loss.backward()
-    return loss.item(), {name: torch.zeros_like(p) if p.grad is None else p.grad.clone()
-                         for name, p in a_model.named_parameters()}
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        kept = {name: text for name, text in os.environ.items() if "PATCH" not in name and "FUSED_OPS" not in name}
-        patcher = mock.patch.dict(os.environ, kept, clear=True)
-        patcher.start()
-        self.addCleanup(patcher.stop)
-
-    def agrees(self, patched, wanted, tolerance=5e-6):
-        for _ in range(2):
-            loss, grads = step(patched)
-            self.assertAlmostEqual(loss, wanted[0], delta=1e-6 * max(1.0, abs(wanted[0])))
-            for name, grad in wanted[1].items():
-                self.assertLess(difference(grads[name], grad), tolerance, name)
-
-    def fails(self, words, call, *arguments, **named):
-        with self.assertRaises(moeloom.ConfigError) as caught:
-            call(*arguments, **named)
-        for word in words:
-            self.assertIn(word, str(caught.exception))
-
-
-class Layouts(Case):
-    def test_a_patched_model_computes_what_it_did(self):
-        for layout in LAYOUTS:
-            with self.subTest(layout):
-                a_model = model(layout)
-                wanted, names = step(a_model), list(a_model.state_dict())
-                parameters = list(a_model.parameters())
-                self.assertIs(mt.apply_default_kernels(a_model), a_model)
-                self.agrees(a_model, wanted)
-                self.assertEqual(list(a_model.state_dict()), names)
-                self.assertTrue(all(a is b for a, b in zip(a_model.parameters(), parameters)))
-
-    def test_gradients_of_autograd_pass_hooks(self):
-        for layout in LAYOUTS:
-            with self.subTest(layout):
-                a_model = model(layout)
-                wanted = step(a_model)
-                mt.apply_kernel("fused_moe", model=a_model, grads="autograd")
-                seen = []
-                parameter = [p for n, p in a_model.named_parameters() if "experts" in n][0]
-                parameter.register_hook(seen.append)
-                self.agrees(a_model, wanted)
-                self.assertEqual(len(seen), 2)
-
-    def test_gradients_add_up(self):
-        for layout in LAYOUTS:
-            for some in (False, True):
-                with self.subTest(layout, some=some):
-                    a_model = model(layout)
-                    _, once = step(a_model)
-                    mt.apply_default_kernels(a_model)
-                    step(a_model)
-                    if some:  # of some parameters only the second half is wanted
-                        for parameter in list(a_model.parameters())[::2]:
-                            parameter.grad = None
-                    a_model(X).backward()
-                    for number, (name, parameter) in enumerate(a_model.named_parameters()):
-                        times = 1 if some and number % 2 == 0 else 2
-                        self.assertLess(difference(parameter.grad, times * once[name]), 5e-6, name)
-
-    def test_frozen_experts_have_no_gradient(self):
-        a_model = model("4.x list")
-        frozen = list(a_model.block.experts[1].parameters()) + [a_model.block.experts[2].up_proj.weight]
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-        wanted = step(a_model)
-        mt.apply_default_kernels(a_model)
-        self.agrees(a_model, wanted)
-        self.assertTrue(all(parameter.grad is None for parameter in frozen))
-
-    def test_copies_and_pickles_are_patched_and_apart(self):
-        for layout in LAYOUTS:
-            with self.subTest(layout):
-                a_model = mt.apply_default_kernels(model(layout))
-                wanted = step(a_model)
-                for twin in (copy.deepcopy(a_model), pickle.loads(pickle.dumps(a_model))):
-                    self.assertEqual([n for n, _ in patches(twin)], [n for n, _ in patches(a_model)])
-                    self.assertTrue(all(patch.module is dict(twin.named_modules())[n] for n, patch in patches(twin)))
-                    self.agrees(twin, wanted)
-                    with torch.no_grad():
-                        for parameter in twin.parameters():
-                            parameter.zero_()
-                    self.assertNotEqual(step(twin)[0], wanted[0])
-                    self.agrees(a_model, wanted)
-
-    def test_weights_that_move_are_followed(self):
-        for layout in LAYOUTS:
-            with self.subTest(layout):
-                a_model, plain = model(layout, seed=1), model(layout, seed=2)
-                mt.apply_default_kernels(a_model)
-                step(a_model)
-                a_model.load_state_dict(plain.state_dict())
-                self.agrees(a_model, step(plain))
-                a_model.double().float()
-                self.agrees(a_model, step(plain))
-
-    def test_a_first_forward_in_inference_mode(self):
-        for layout in LAYOUTS:
-            with self.subTest(layout):
-                a_model = model(layout)
-                wanted = step(a_model)
-                twin = copy.deepcopy(mt.apply_default_kernels(a_model))
-                with torch.inference_mode():
-                    self.assertLess(abs(float(twin(X)) - wanted[0]), 1e-6)
-                self.agrees(twin, wanted)
-
-    def test_an_optimizer_from_before_moves_the_weights(self):
-        a_model, plain = model("4.x list"), model("4.x list")
-        optimizers = [torch.optim.SGD(m.parameters(), lr=0.5) for m in (a_model, plain)]
-        mt.apply_default_kernels(a_model)
-        for _ in range(3):
-            for m, optimizer in zip((a_model, plain), optimizers):
-                step(m)
-                optimizer.step()
-        self.agrees(a_model, step(plain))
-
-    def test_evaluation_and_no_tokens(self):
-        for layout in LAYOUTS:
-            with self.subTest(layout):
-                a_model = model(layout)
-                with torch.no_grad():
-                    wanted = a_model(X)
-                    mt.apply_default_kernels(a_model)
-                    self.assertLess(difference(a_model(X), wanted), 2e-6)
-                if "5.x" in layout:
-                    y, _ = a_model.block(torch.zeros(1, 0, hf_classes.HIDDEN))
-                    self.assertEqual(y.shape, (1, 0, hf_classes.HIDDEN))
-
-
-class Undone(Case):
-    def test_unapply_gives_back_the_very_functions(self):
-        for layout in LAYOUTS:
-            with self.subTest(layout):
-                a_model, rope = model(layout), hf_classes.apply_rotary_pos_emb
-                before = {name: dict(m.__dict__) for name, m in a_model.named_modules()}
-                mt.apply_default_kernels(a_model)
-                mt.apply_default_kernels(a_model)
-                self.assertEqual(hf_classes.apply_rotary_pos_emb is rope, a_model.config.model_type != "qwen3_moe")
-                self.assertIs(mt.unapply(a_model), a_model)
-                self.assertIs(hf_classes.apply_rotary_pos_emb, rope)
-                for name, module in a_model.named_modules():
-                    self.assertEqual(sorted(module.__dict__), sorted(before[name]), name)
-                self.assertEqual(mt.reports(a_model), [])
-
-    def test_somebody_elses_forward_comes_back(self):
-        a_model = model("5.x stack")
-        a_model.norm.forward = theirs = lambda x: x
-        mt.apply_kernel("fused_rmsnorm", model=a_model)
-        mt.unapply(a_model)
-        self.assertIs(a_model.norm.forward, theirs)
-
-    def test_twice_is_once_and_other_settings_replace(self):
-        a_model = mt.apply_default_kernels(model("4.x list"))
-        first, found = dict(patches(a_model)), mt.reports(a_model)
-        mt.apply_default_kernels(a_model)
-        self.assertEqual({n: id(p) for n, p in patches(a_model)}, {n: id(p) for n, p in first.items()})
-        self.assertEqual(mt.reports(a_model), found)
-        mt.apply_kernel("fused_moe", model=a_model, grads="autograd")
-        self.assertEqual(dict(patches(a_model))["block"].grads, "autograd")
-        mt.unapply(a_model)
-        self.assertEqual(list(patches(a_model)), [])
-
-    def test_a_model_that_nobody_holds_is_gone_at_once(self):
-        for layout in LAYOUTS:
-            rope = hf_classes.apply_rotary_pos_emb
-            gone = weakref.ref(mt.apply_default_kernels(model(layout)))
-            self.assertIsNone(gone(), layout)
-            self.assertIs(hf_classes.apply_rotary_pos_emb, rope)
-
-    def test_another_model_of_the_class_stays_as_it_is(self):
-        patched, plain = model("5.x stack"), model("5.x stack")
-        mt.apply_default_kernels(patched)
-        with mock.patch("moeloom.torch._rope.RopeFunction.apply", side_effect=AssertionError):
-            step(plain)
-            self.assertRaises(AssertionError, step, patched)
-        self.assertEqual(list(patches(plain)), [])
-        mt.unapply(patched)
 
 
 class Strange(hf_classes.Qwen3MoeExperts):
@@ -337,8 +145,8 @@ class Requests(Case):
                    model=model("4.x list"), grads="lost")
 
     def test_kernels_from_outside(self):
-        from moeloom.torch import kernels
-        with mock.patch.dict(kernels._kernels), mock.patch.dict(kernels._aliases):
+        from moeloom.torch import _registry
+        with mock.patch.dict(_registry._kernels), mock.patch.dict(_registry._aliases):
             @mt.register_kernel("marks")
             class Marks(mt.BaseKernel):
                 def check(self, a_model):

@@ -92,6 +92,20 @@ class Layouts(Case):
                 a_model.double().float()
                 self.agrees(a_model, step(plain))
 
+    def test_a_dtype_that_the_kernels_do_not_have(self):
+        for layout in LAYOUTS:
+            with self.subTest(layout):
+                a_model = mt.apply_default_kernels(model(layout).double())
+                wanted = step(model(layout).double(), X.double())
+                for _ in range(2):
+                    loss, grads = step(a_model, X.double())
+                    self.assertEqual(loss, wanted[0])
+                mt.apply_default_kernels(a_model.float())
+                wanted = step(model(layout))
+                self.agrees(a_model, wanted)
+                loss, _ = step(a_model.double(), X.double())
+                self.assertAlmostEqual(loss, wanted[0], places=5)
+
     def test_a_first_forward_in_inference_mode(self):
         for layout in LAYOUTS:
             with self.subTest(layout):

@@ -10,7 +10,7 @@ from torch import nn
 from ._elementwise import gate_then_up
 from ._experts_function import ExpertsFunction, ExpertWeights
 from ._lists import ListedExperts, Projections
-from ._patch import Patch
+from ._patch import Patch, is_ours
 from ._routing import ROUTINGS, SHARED
 from .functions import PermuteFunction, SwigluFunction, UnpermuteFunction
 from .products import GmmFunction
@@ -49,7 +49,9 @@ class StackedExperts(ExpertsPatch):
         return ExpertsFunction.apply(x, topk_idx, topk_weights, self.weights)
 
     def __call__(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
-                 top_k_weights: torch.Tensor) -> torch.Tensor:
+                 top_k_weights: torch.Tensor) -> Any:
+        if not is_ours(hidden_states):
+            return self.original(hidden_states, top_k_index, top_k_weights)
         tokens = hidden_states.reshape(-1, hidden_states.size(-1))
         return self._experts(tokens, top_k_index, top_k_weights).view(hidden_states.shape)
 
@@ -60,7 +62,9 @@ class GraniteBlock(StackedExperts):
     def _stacks(self) -> Tuple[torch.Tensor, torch.Tensor]:
         return self.module.input_linear.weight, self.module.output_linear.weight
 
-    def __call__(self, layer_input: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+    def __call__(self, layer_input: torch.Tensor) -> Any:  # type: ignore[override]
+        if not is_ours(layer_input):
+            return self.original(layer_input)
         tokens = layer_input.reshape(-1, layer_input.size(-1))
         logits, topk_idx, topk_weights = ROUTINGS["softmax_of_chosen"](self.module, layer_input, tokens)
         return self._experts(tokens, topk_idx, topk_weights).view(layer_input.shape), logits
@@ -144,7 +148,9 @@ class InOutExperts(ExpertsPatch):
         return UnpermuteFunction.apply(self.rows(rows, counts), order, topk_weights)
 
     def __call__(self, hidden_states: torch.Tensor, routing_weights: torch.Tensor,
-                 router_indices: torch.Tensor) -> torch.Tensor:
+                 router_indices: torch.Tensor) -> Any:
+        if not is_ours(hidden_states):
+            return self.original(hidden_states, routing_weights, router_indices)
         tokens = hidden_states.reshape(-1, hidden_states.size(-1))
         y = self.experts(tokens, router_indices, routing_weights.gather(1, router_indices))
         return y.view(hidden_states.size(0), -1, hidden_states.size(-1))
@@ -166,7 +172,9 @@ class GptOssExperts(InOutExperts):
         return _of_rows(module.down_proj_bias, y, counts)
 
     def __call__(self, hidden_states: torch.Tensor, router_indices: torch.Tensor,  # type: ignore[override]
-                 routing_weights: torch.Tensor) -> torch.Tensor:
+                 routing_weights: torch.Tensor) -> Any:
+        if not is_ours(hidden_states):
+            return self.original(hidden_states, router_indices, routing_weights)
         tokens = hidden_states.reshape(-1, hidden_states.size(-1))
         if self._weights_of_all:
             routing_weights = routing_weights.gather(1, router_indices)
@@ -185,7 +193,9 @@ class Llama4Block(ExpertsPatch):
     def sizes(self) -> Tuple[int, int, int]:
         return self._experts.sizes()
 
-    def __call__(self, hidden_states: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, hidden_states: torch.Tensor) -> Any:
+        if not is_ours(hidden_states):
+            return self.original(hidden_states)
         block = self.module
         tokens = hidden_states.reshape(-1, hidden_states.size(-1))
         scores, logits = block.router(tokens)

@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ._lists import Projections
-from ._patch import Patch
+from ._patch import Patch, is_ours
 from .functions import RMSNormFunction, SwigluFunction
 
 
@@ -28,7 +28,7 @@ class Norm(Patch):
     def __call__(self, hidden_states: torch.Tensor) -> torch.Tensor:
         module = self.module
         # Of two dtypes Hugging Face's plain norm returns the wider one.
-        if hidden_states.dtype != module.weight.dtype and not self._offset:
+        if not is_ours(hidden_states) or hidden_states.dtype != module.weight.dtype and not self._offset:
             return self.original(hidden_states)
         return RMSNormFunction.apply(hidden_states, module.weight, _eps(module), self._offset)
 
@@ -37,7 +37,7 @@ class GatedNorm(Norm):
     """The same, times silu(gate)."""
 
     def __call__(self, hidden_states: torch.Tensor, gate: Any = None) -> torch.Tensor:
-        if gate is None or gate.shape != hidden_states.shape:
+        if gate is None or gate.shape != hidden_states.shape or not is_ours(hidden_states):
             return self.original(hidden_states, gate)
         return RMSNormFunction.apply(hidden_states, self.module.weight, _eps(self.module), 0.0, gate)
 
@@ -103,6 +103,8 @@ class Mlp(Patch):
         return torch.cat([gate(x), up(x)], dim=-1)
 
     def __call__(self, x: torch.Tensor) -> Any:
+        if not is_ours(x):
+            return self.original(x)
         down = getattr(self.module, self._names.down)
         return down(SwigluFunction.apply(self._gate_and_up(x), self._kind))
 
@@ -125,6 +127,8 @@ class ExpertsGate(Patch):
         self.reason = f"act(gate) * up of {kind} in one pass, where experts_implementation is not eager"
 
     def __call__(self, gate_up: torch.Tensor) -> torch.Tensor:
+        if not is_ours(gate_up):
+            return self.original(gate_up)
         if self._kind == "gpt_oss":
             gate_up = gate_then_up(gate_up)
         return SwigluFunction.apply(gate_up, self._kind)

@@ -15,8 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ._experts_function import ExpertsFunction, ExpertWeights
-
-FORMATS = (torch.float32, torch.bfloat16, torch.float16)
+from ._patch import FORMATS
 
 
 class Projections(NamedTuple):

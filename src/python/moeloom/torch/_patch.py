@@ -10,10 +10,12 @@ from __future__ import annotations
 import weakref
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
+import torch
 from torch import nn
 
 from ..errors import SpentError
 
+FORMATS = (torch.float32, torch.bfloat16, torch.float16)
 ATTRIBUTES = ("forward", "moe", "_apply_gate")
 
 
@@ -24,6 +26,11 @@ class Report(NamedTuple):
     module: str
     applied: bool
     reason: str
+
+
+def is_ours(x: torch.Tensor) -> bool:
+    """Whether the kernels compute it. A model may move to another device or dtype after it was patched."""
+    return x.device.type == "cpu" and x.dtype in FORMATS
 
 
 class Patch:

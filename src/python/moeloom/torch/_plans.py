@@ -12,8 +12,8 @@ from . import patches as table
 from ._blocks import (GptOssExperts, GraniteBlock, InOutExperts, ListedBlock, ListedMethod, Llama4Block,
                       StackedExperts)
 from ._elementwise import ExpertsGate, GatedNorm, Mlp, Norm
-from ._lists import FORMATS, why_not_stacked
-from ._patch import Patch
+from ._lists import why_not_stacked
+from ._patch import FORMATS, Patch
 from ._rope import Rope, attention_globals
 
 # Of Hugging Face's classes and of torch's own; activations with other settings than usual are not told apart by these.

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Set
 import torch
 from torch import nn
 
-from ._patch import Patch
+from ._patch import Patch, is_ours
 from .functions import RopeFunction
 
 
@@ -99,7 +99,7 @@ class Rope(Patch):
 
 
 def _fits(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor) -> bool:
-    return q.dim() == k.dim() == 4 and cos.dim() == 3 and not cos.requires_grad
+    return is_ours(q) and is_ours(k) and q.dim() == k.dim() == 4 and cos.dim() == 3 and not cos.requires_grad
 
 
 def _turn(q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any, interleaved: Any) -> Any:

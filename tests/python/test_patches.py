@@ -40,6 +40,28 @@ class Layouts(Case):
                 self.agrees(a_model, wanted)
                 self.assertEqual(len(seen), 2)
 
+    @unittest.skipIf(torch.__version__ < "2", "before torch 2 nothing says that a gradient is asked for")
+    def test_gradients_as_results(self):
+        for layout in LAYOUTS:
+            with self.subTest(layout):
+                a_model = model(layout)
+                _, wanted = step(a_model)
+                a_model.zero_grad(set_to_none=True)
+                mt.apply_default_kernels(a_model)
+                for some in (slice(None), slice(None, None, 3)):
+                    names, parameters = zip(*list(a_model.named_parameters())[some])
+                    grads = torch.autograd.grad(a_model(X), parameters)
+                    for name, grad in zip(names, grads):
+                        self.assertLess(difference(grad, wanted[name]), 5e-6, name)
+                    self.assertTrue(all(p.grad is None for p in a_model.parameters()))
+                    a_model(X).backward(inputs=parameters)
+                    for name, parameter in a_model.named_parameters():
+                        self.assertEqual(parameter.grad is None, name not in names, name)
+                        if name in names:
+                            self.assertLess(difference(parameter.grad, wanted[name]), 5e-6, name)
+                    a_model.zero_grad(set_to_none=True)
+                self.agrees(a_model, (step(a_model)[0], wanted))
+
     def test_gradients_add_up(self):
         for layout in LAYOUTS:
             for some in (False, True):

@@ -7,7 +7,7 @@ moves the weights away (`.to()`, a copy, a load with assign=True) is seen at the
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ._experts_function import ExpertsFunction, ExpertWeights
+from ._kept import _will_execute
 from ._patch import FORMATS
 
 
@@ -98,11 +99,17 @@ class _Stack:
 
 
 class _Before(Function):
-    """Its backward comes before that of the experts."""
+    """y as it is. Its backward comes before that of the experts, and autograd sees here that y is of the parameters.
+
+    Where only some gradients are asked for, by torch.autograd.grad() or backward(inputs=...), which the stacks are not
+    among, those of the parameters are computed here, as autograd's.
+    """
 
     @staticmethod
-    def forward(ctx: Any, y: torch.Tensor, stacks: Tuple[_Stack, ...]) -> torch.Tensor:
-        ctx.stacks = stacks
+    def forward(ctx: Any, y: torch.Tensor, listed: ListedExperts, of_stack: Any, x: torch.Tensor,
+                topk_idx: torch.Tensor, topk_weights: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.listed, ctx.stacks, ctx.of_stack = listed, listed.stacks, of_stack
+        ctx.save_for_backward(x, topk_idx, topk_weights)
         return y.view_as(y)
 
     @staticmethod
@@ -110,7 +117,27 @@ class _Before(Function):
     def backward(ctx: Any, dy: torch.Tensor) -> Tuple[Any, ...]:
         for stack in ctx.stacks:
             stack.before_backward()
-        return dy, None
+        parameters = [parameter for stack in ctx.stacks for parameter in stack.parameters]
+        nothing = [None] * 5
+        if ctx.of_stack is None or _comes_to(ctx.of_stack):
+            return (dy, *nothing, *[None] * len(parameters))
+        asked = [node is not None and _comes_to(node) for node, _ in ctx.next_functions[4:]]
+        x, topk_idx, topk_weights = (tensor.detach() for tensor in ctx.saved_tensors)
+        wanted = [parameter for parameter, is_asked in zip(parameters, asked) if is_asked]
+        grads: Iterator[torch.Tensor] = iter(())
+        if wanted:
+            with torch.enable_grad():
+                y = ctx.listed.of_autograd(x, topk_idx, topk_weights)
+            grads = iter(torch.autograd.grad(y, wanted, dy))
+        return (dy, *nothing, *(next(grads) if is_asked else None for is_asked in asked))
+
+
+def _comes_to(node: Any) -> bool:
+    """Whether this backward does, or gives its gradient as a result; before torch 2 nothing says so."""
+    try:
+        return _will_execute is None or bool(_will_execute(node))
+    except RuntimeError:
+        return True
 
 
 class _Stacked(Function):
@@ -172,12 +199,20 @@ class ListedExperts:
             self._weights = ExpertWeights(self._stacks[0].tensor, self._stacks[1].tensor, self._kind, self._mesh)
         return True
 
+    @property
+    def stacks(self) -> Tuple[_Stack, ...]:
+        return self._stacks
+
+    def of_autograd(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
+        """With gradients that are tensors as any."""
+        gate_up, down = (_Stacked.apply(stack, *stack.parameters) for stack in self._stacks)
+        weights = ExpertWeights(gate_up, down, self._kind, self._mesh, "autograd")
+        return ExpertsFunction.apply(x, topk_idx, topk_weights, weights)
+
     def __call__(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """After stack()."""
         if self._grads == "autograd":
-            gate_up, down = (_Stacked.apply(stack, *stack.parameters) for stack in self._stacks)
-            weights = ExpertWeights(gate_up, down, self._kind, self._mesh, "autograd")
-            return ExpertsFunction.apply(x, topk_idx, topk_weights, weights)
+            return self.of_autograd(x, topk_idx, topk_weights)
         assert self._weights is not None
         for stack in self._stacks:
             stack.follow_freezing()
@@ -186,5 +221,7 @@ class ListedExperts:
             return y
         for stack in self._stacks:
             y.grad_fn.register_hook(stack.after_backward)
-        y = _Before.apply(y, self._stacks)
+        of_stack = next((node for node, _ in y.grad_fn.next_functions[3:5] if node is not None), None)
+        parameters = (parameter for stack in self._stacks for parameter in stack.parameters)
+        y = _Before.apply(y, self, of_stack, x, topk_idx, topk_weights, *parameters)
         return y

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ctypes import byref
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import torch
 from torch.optim import Optimizer
 
 from .._library import library
-from .._table import AdamWSettings
+from .._table import AdamWSettings, Array
 from ..errors import ConfigError
 from ._tensors import view
 
@@ -30,6 +30,7 @@ class AdamW(Optimizer):
         if not all(0 <= beta < 1 for beta in betas):
             raise ConfigError(f"betas = {betas}: expected two numbers from 0 on and below 1")
         super().__init__(params, {**settings, "betas": betas})
+        self._arrays: Dict[torch.Tensor, Tuple[Any, List[Array]]] = {}
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -40,30 +41,62 @@ class AdamW(Optimizer):
         number = 0
         for group in self.param_groups:
             settings = _settings(group)
-            for parameter in group["params"]:
-                number += 1
-                if parameter.grad is not None:
-                    settings.seed = number
-                    self._update(parameter, settings)
+            numbered = [(number + i, parameter) for i, parameter in enumerate(group["params"], 1)]
+            number += len(numbered)
+            updated = [(place, parameter, self._state_of(parameter)) for place, parameter in numbered
+                       if parameter.grad is not None]
+            if updated:
+                torch._foreach_add_([state["step"] for *_, state in updated], 1)
+            for settings.seed, parameter, state in updated:
+                settings.time = int(state["step"])
+                self._update(parameter, state, settings)
         return loss
 
-    def _update(self, parameter: torch.Tensor, settings: AdamWSettings) -> None:
-        if parameter.grad.is_sparse:
+    def _state_of(self, parameter: torch.Tensor) -> Dict[str, Any]:
+        if parameter.grad.is_sparse:  # type: ignore[union-attr]
             raise TypeError("a gradient is sparse; expected dense ones, as nn.Embedding(sparse=False) has")
-        state = self.state[parameter]
+        state: Dict[str, Any] = self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)
             state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
-        state["step"] += 1
-        settings.time = int(state["step"])
-        written = [parameter, state["exp_avg"], state["exp_avg_sq"]]
-        rows = [tensor.contiguous().view(-1) for tensor in (*written, parameter.grad)]
-        weight, first, second, grad = (view(row, name) for row, name in zip(rows, ("parameter", "exp_avg", "exp_avg_sq",
-                                                                                   "gradient")))
-        library().ml_adamw(byref(settings), weight, grad, first, second)
-        for tensor, row in zip(written, rows):
-            if not tensor.is_contiguous():  # then a copy was updated
-                tensor.copy_(row.view(tensor.shape))
+        elif not isinstance(state["step"], torch.Tensor):  # as torch before 1.12 saved it
+            state["step"] = torch.tensor(float(state["step"]))
+        return state
+
+    def _update(self, parameter: torch.Tensor, state: Dict[str, Any], settings: AdamWSettings) -> None:
+        tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
+        if all(tensor.is_contiguous() for tensor in tensors):
+            library().ml_adamw(byref(settings), *self._lent(parameter, tensors))
+            return
+        rows = [tensor.contiguous() for tensor in tensors]
+        library().ml_adamw(byref(settings), *_flat(rows))
+        for tensor, row in zip(tensors, rows):
+            if tensor is not row and tensor is not parameter.grad:
+                tensor.copy_(row)
+
+    def _lent(self, parameter: torch.Tensor, tensors: Tuple[Any, ...]) -> List[Array]:
+        """Arrays of them, those of the step before where all lie where they lay, as kept gradients do.
+
+        Making four arrays takes longer than to update a small parameter.
+        """
+        where = [tensor.data_ptr() for tensor in tensors]
+        lie = where, parameter.shape, parameter.dtype
+        known, arrays = self._arrays.get(parameter, (None, []))
+        if known != lie:
+            arrays = _flat(tensors)
+            for array in arrays:
+                array.owner = None  # a gradient that is set to None gives back its memory
+            self._arrays[parameter] = lie, arrays
+        return arrays
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._arrays = {}
+
+
+def _flat(tensors: Iterable[torch.Tensor]) -> List[Array]:
+    names = "parameter", "gradient", "exp_avg", "exp_avg_sq"
+    return [view(tensor.view(-1), name) for tensor, name in zip(tensors, names)]
 
 
 def _settings(group: Dict[str, Any]) -> AdamWSettings:

@@ -4,10 +4,11 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src/python MOELOOM_LIBRARY=build/libmoeloom_c.so.1 \\
         python3 bench/python/own_share.py --case d256
 
-The step of torch_step.py --patched with one sequence. Own is what passes in the package's functions - those that autograd
-calls, patches, the optimizer - outside of the library's: arrays for it, memory for results, hooks. A clock stands at the
-door of each and around each of the library's functions; what the clocks cost counts as own. What a model's patched block
-does in torch by itself, as its routing, is no part of it. total_ms is own time a step, percent its share: medians.
+The step of torch_step.py --patched with one sequence. Own is what passes in the package's functions - those that
+autograd calls, patches, the optimizer - outside of the library's: arrays for it, memory for results, hooks. A clock
+stands at the door of each and around each of the library's functions; what the clocks cost counts as own. What a
+patched block does in torch by itself, as its routing, is no part of it. Medians: total_ms of own time a step, and
+percent, its share.
 """
 import argparse
 import functools
@@ -88,7 +89,7 @@ def main():
     own, shares = [], []
     for _ in range(options.steps + 2):
         clock.calls, clock.in_package, clock.in_library = 0, 0.0, 0.0
-        _, seconds = torch_step.timed_step(model, optimizer, torch_step.random_tokens(1))
+        _, seconds, _ = torch_step.timed_step(model, optimizer, torch_step.random_tokens(1))
         own.append(clock.in_package - clock.in_library)
         shares.append(own[-1] / seconds)
     if not clock.calls:

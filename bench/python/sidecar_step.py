@@ -5,9 +5,9 @@
     bench/beside.py --rounds 7 --field step_ms --ours "PYTHON bench/python/sidecar_step.py --case d256" \\
         --rival "PYTHON bench/train/torch_step.py --case d256 --patched"
 
-As torch_step.py has it: random tokens, AdamW, no auxiliary loss, no clipping, one thread, fp32. step_ms is the median of
-the seconds that the program says its steps took, the first two left out. A loss that torch_step.py could not have is an
-error.
+As torch_step.py has it: random tokens, AdamW, no auxiliary loss, no clipping, one thread, fp32. step_ms is the median
+of the seconds that the program says its steps took, the first two left out. A loss that torch_step.py could not have
+is an error.
 """
 import argparse
 import array

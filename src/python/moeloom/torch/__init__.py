@@ -1,12 +1,15 @@
-"""moeloom under torch: Functions with gradients, a mixture-of-experts layer, AdamW. torch 1.13 and later."""
+"""moeloom under torch 1.13 and later: Functions, a mixture-of-experts layer, AdamW, kernels on a model."""
 
 from __future__ import annotations
 
 from .experts import Experts, ExpertWeights, MoE
 from .functions import (ExpertsFunction, GmmFunction, HybridGmmFunction, PermuteFunction, RMSNormFunction,
                         RopeFunction, SwigluFunction, UnpermuteFunction, gmm, grouped_mm)
+from .kernels import (BaseKernel, Report, apply_default_kernels, apply_kernel, apply_kernels, get_default_kernels,
+                      register_kernel, reports, scan_all_kernels, unapply)
 from .optim import AdamW
 
-__all__ = ["AdamW", "ExpertWeights", "Experts", "ExpertsFunction", "GmmFunction", "HybridGmmFunction", "MoE",
-           "PermuteFunction", "RMSNormFunction", "RopeFunction", "SwigluFunction", "UnpermuteFunction", "gmm",
-           "grouped_mm"]
+__all__ = ["AdamW", "BaseKernel", "ExpertWeights", "Experts", "ExpertsFunction", "GmmFunction", "HybridGmmFunction",
+           "MoE", "PermuteFunction", "RMSNormFunction", "Report", "RopeFunction", "SwigluFunction", "UnpermuteFunction",
+           "apply_default_kernels", "apply_kernel", "apply_kernels", "get_default_kernels", "gmm", "grouped_mm",
+           "register_kernel", "reports", "scan_all_kernels", "unapply"]

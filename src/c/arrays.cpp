@@ -79,7 +79,7 @@ std::optional<Index> row_stride(const ml_array& array) {
   std::optional<Index> stride;
   Index next = 0;  // what one more of the dimension before would be
   for (Index dim = array.ndim - 2; dim >= 0; --dim) {
-    if (array.shape[dim] == 1) continue;
+    if (array.shape[dim] <= 1) continue;  // one row, or none, is at any distance
     if (!stride)
       stride = array.stride[dim];
     else if (array.stride[dim] != next)

@@ -57,15 +57,23 @@ void close(Handle* handle) noexcept {
   const std::unique_ptr<Handle> ends(handle);
 }
 
+/// What is only asked, and computes nothing: a process may fork after it.
 template <typename Body>
-ml_status guarded(Body&& body) noexcept {
+ml_status answered(Body&& body) noexcept {
   try {
-    const Entry entry;
     body();
     return ML_OK;
   } catch (...) {
     return keep_failure();
   }
+}
+
+template <typename Body>
+ml_status guarded(Body&& body) noexcept {
+  return answered([&] {
+    const Entry entry;
+    body();
+  });
 }
 
 /// That of a handle, while one lives; throws Refusal if another thread has it.

@@ -80,11 +80,11 @@ const char* ml_last_error(void) {
 }
 
 ml_status ml_machine(char* text, int64_t size) {
-  return guarded([&] { write_text(machine_text(), text, size); });
+  return answered([&] { write_text(machine_text(), text, size); });
 }
 
 ml_status ml_set_threads(int64_t threads) {
-  return guarded([&] { choose_threads(threads); });
+  return answered([&] { choose_threads(threads); });
 }
 
 int64_t ml_threads(void) {
@@ -99,7 +99,7 @@ void ml_release_copies(void) {
 
 ml_status ml_decide_gmm(const char* request, const ml_gmm_facts* facts, int32_t* applies, char* reason,
                         int64_t size) {
-  return guarded([&] {
+  return answered([&] {
     const moeloom::GmmRequest asked = request_of(request);
     const moeloom::GmmDecision decision = decide_gmm(asked, facts_of(known_part(facts, "ml_gmm_facts")));
     given(applies, "applies") = decision.apply;

@@ -44,7 +44,7 @@ class Stack {
     if (weights.count == 1 && first.ndim == 3) {
       check_array(&first, name, {experts, kAny, kAny});
       arrays_ = {first};
-      if (!row_stride(first)) split();
+      if (experts > 0 && !row_stride(first)) split();
     } else {
       arrays_.assign(weights.arrays, weights.arrays + weights.count);
       check(weights.count == experts, [&] {

@@ -71,8 +71,9 @@ void turn_sequence(const ml_array& x, const RopeTable& table, Turn turn, const m
   std::vector<std::int32_t> positions(at(tokens * heads));
   for (Index row = 0; row < tokens * heads; ++row)
     positions[at(row)] = static_cast<std::int32_t>(row / heads);
-  const RowsOut rows(y, "y", InPlace::kFp32, Write::kAdd);  // what is there is read, where it is copied
-  if (!same_place(x, y)) load(x, rows.fp32());
+  const bool in_place = same_place(x, y);  // then what is there is read, where it is copied
+  const RowsOut rows(y, "y", InPlace::kFp32, in_place ? Write::kAdd : Write::kReplace);
+  if (!in_place) load(x, rows.fp32());
   turn(rows.fp32(), x.shape[2], positions, table);
   rows.store();
 }

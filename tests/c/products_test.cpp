@@ -174,6 +174,18 @@ TEST(CProducts, SayWhatDoesNotFit) {
   EXPECT_STATUS(ml_gmm(x, &w, counts, y), ML_SHAPE, "ML_OUT_IN or ML_IN_OUT");
 }
 
+TEST(CProducts, NoExpertsAreNoError) {
+  const Array stack({0, kDepth, kWidth}), x({0, kDepth}), y({0, kWidth}), counts = Array::integers({}, {0});
+  for (const std::int64_t distance : {std::int64_t{1}, kDepth * kWidth}) {  // as NumPy and torch have it
+    ml_array weights = stack.get();
+    weights.stride[0] = distance;
+    const ml_weights w = {&weights, 1, ML_IN_OUT};
+    EXPECT_OK(ml_gmm(x, &w, counts, y));
+    EXPECT_OK(ml_gmm_input_grad(y, &w, counts, x));
+    EXPECT_OK(ml_gmm_weight_grad(y, x, counts, &w, ML_REPLACE));
+  }
+}
+
 TEST(CProducts, NoRowsAreNoError) {
   const Weights weights(ML_IN_OUT, Kind::kStack, {});
   const ml_weights w = weights.get();

@@ -87,6 +87,20 @@ class AdamW(unittest.TestCase):
         optimizer.step(closure)
         self.assertTrue(same(weight.detach(), before))
 
+    def test_a_backward_through_what_it_changed_is_refused(self):
+        for shape in ((3, 4), (), (2, 3)):
+            parameter = torch.nn.Parameter(random(*shape))
+            parameter.grad = torch.ones_like(parameter)
+            optimizer = mt.AdamW([parameter])
+            y = (parameter * parameter).sum()
+            optimizer.step()
+            with self.assertRaisesRegex(RuntimeError, "inplace"):
+                y.backward()
+            before = [optimizer.state[parameter][name]._version for name in ("exp_avg", "exp_avg_sq")]
+            optimizer.step()
+            after = [optimizer.state[parameter][name]._version for name in ("exp_avg", "exp_avg_sq")]
+            self.assertTrue(all(one < other for one, other in zip(before, after)))
+
     def test_says_what_it_has_not(self):
         weight = torch.nn.Parameter(torch.ones(3))
         for wrong in ({"lr": -1.0}, {"betas": (1.0, 0.9)}, {"eps": -1.0}, {"weight_decay": -1.0}):

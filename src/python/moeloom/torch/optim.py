@@ -13,6 +13,8 @@ from .._table import AdamWSettings, Array
 from ..errors import ConfigError
 from ._tensors import view
 
+_bump: Any = getattr(torch.autograd.graph, "increment_version", None)
+
 
 class AdamW(Optimizer):
     """torch.optim.AdamW's first five arguments, and its state: `step`, `exp_avg`, `exp_avg_sq`.
@@ -67,6 +69,8 @@ class AdamW(Optimizer):
         tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
         if all(tensor.is_contiguous() for tensor in tensors):
             library().ml_adamw(byref(settings), *self._lent(parameter, tensors))
+            for tensor in (parameter, *tensors[2:]):
+                _changed(tensor)
             return
         rows = [tensor.contiguous() for tensor in tensors]
         library().ml_adamw(byref(settings), *_flat(rows))
@@ -92,6 +96,14 @@ class AdamW(Optimizer):
     def __setstate__(self, state: Dict[str, Any]) -> None:
         super().__setstate__(state)
         self._arrays = {}
+
+
+def _changed(tensor: torch.Tensor) -> None:
+    """Autograd is told that the library wrote the tensor, so that who saved it for a backward hears of it."""
+    if _bump is not None:
+        _bump(tensor)
+    else:  # before torch 2.1: a write of nothing
+        tensor.detach().view(-1)[:0].zero_()
 
 
 def _flat(tensors: Iterable[torch.Tensor]) -> List[Array]:

@@ -25,6 +25,15 @@ class Autograd(unittest.TestCase):
                 y.backward(torch.ones_like(y))
             self.assertIn("again", str(caught.exception))
 
+    def test_indices_may_be_a_list(self):
+        x, idx, weights = layer_inputs()
+        experts, wanted = layer(), layer()
+        dx = backward(wanted)
+        y = mt.ExpertsFunction.apply(x.requires_grad_(), idx.tolist(), weights, experts)
+        y.sum().backward()
+        self.assertTrue(same(x.grad, dx))
+        self.assertTrue(same(experts.down.grad, wanted.down.grad))
+
     def test_a_second_derivative_is_refused(self):
         x, counts = random(3, 8).requires_grad_(), torch.tensor([3])
         y = mt.gmm(x, random(1, 8, 4).requires_grad_(), counts).pow(2).sum()

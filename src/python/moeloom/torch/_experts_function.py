@@ -85,6 +85,7 @@ class ExpertsFunction:
     def apply(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
               experts: ExpertWeights) -> torch.Tensor:
         # Weights are arguments so that autograd sees them; grad mode is off inside forward.
+        topk_idx = indices(topk_idx, "topk_idx", "TK")
         y: torch.Tensor = _Call.apply(x, topk_idx, topk_weights, experts, torch.is_grad_enabled(), *experts.tensors)
         return y
 
@@ -94,7 +95,6 @@ class _Call(Function):
     def forward(ctx: Any, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, experts: ExpertWeights,
                 grad_enabled: bool, *weights: Any) -> torch.Tensor:
         x, topk_weights = given(x, "x", "TD"), given(topk_weights, "topk_weights", "TK")
-        topk_idx = indices(topk_idx, "topk_idx", "TK")
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         stacks = _stacks(*weights)
         keeps_trip = grad_enabled and any(ctx.needs_input_grad)

@@ -48,6 +48,23 @@ class Numbers(FunctionTest):
             return y
         self.check(ours, plain, [x, weights, *stacks(), *biases], torch.float32)
 
+    def test_bf16_biases_have_gradients(self):
+        x, idx, weights = layer_inputs(torch.bfloat16)
+        given = [*stacks(torch.bfloat16), random(EXPERTS, 2 * INTERMEDIATE).bfloat16(), random(EXPERTS, HIDDEN)
+                 .bfloat16()]
+        found = []
+        for tensors in (given, [given[0], given[1], given[2].float(), given[3].float()]):
+            for grads in ("kept", "autograd"):
+                leaves = [torch.nn.Parameter(t.clone()) for t in tensors]
+                experts = mt.ExpertWeights(*leaves[:2], grads=grads, gate_up_bias=leaves[2], down_bias=leaves[3])
+                mt.ExpertsFunction.apply(x, idx, weights, experts).float().sum().backward()
+                found.append([leaf.grad for leaf in leaves])
+        for one in found:
+            self.assertEqual([grad.dtype for grad in one[:2]], [torch.bfloat16] * 2)
+            for grad, wanted in zip(one, found[-1]):
+                self.assertLess(difference(grad, wanted), TOLERANCE[torch.bfloat16])
+        self.assertEqual([grad.dtype for grad in found[0][2:]], [torch.bfloat16] * 2)
+
     def test_half_precision_weights(self):
         x, idx, weights = layer_inputs(torch.float16)
         experts = mt.ExpertWeights(*(torch.nn.Parameter(t) for t in stacks(torch.float16)))

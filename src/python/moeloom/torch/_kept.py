@@ -14,8 +14,9 @@ import torch
 from .._group import Target
 from ._tensors import view
 
-# What the library writes gradients in.
+# What the library writes gradients in, and those that it writes in float32 whatever the weight is.
 _WRITABLE = (torch.float32, torch.bfloat16)
+IN_FLOAT32 = ("gate_up_bias", "down_bias")
 # Whether this backward comes to a node, which torch.autograd.grad() may have left out.
 _will_execute: Any = getattr(torch._C, "_will_engine_execute_node", None)  # type: ignore[attr-defined]
 
@@ -28,6 +29,7 @@ class Destination:
         """parameter: the leaf that has the gradient, if it is one. buffers: the layer's kept ones, None: autograd has
         the gradient. node: where autograd would take it."""
         self._weight, self._name, self._parameter = weight, name, parameter
+        self._dtype = torch.float32 if name in IN_FLOAT32 or weight.dtype not in _WRITABLE else weight.dtype
         self._buffers = None if parameter is None else buffers
         self._skipped = False
         if self._buffers is not None and _will_execute is not None and node is not None:
@@ -44,14 +46,13 @@ class Destination:
         """The tensor that the library writes, and whether it adds to it."""
         if self._skipped:
             return None, False
-        dtype = self._weight.dtype if self._weight.dtype in _WRITABLE else torch.float32
-        if self._parameter is not None and self._buffers is not None and dtype == self._weight.dtype:
+        if self._parameter is not None and self._buffers is not None and self._dtype == self._weight.dtype:
             grad = self._parameter.grad
             if grad is None:
                 return self._buffer(self._buffers), False
             if grad.is_contiguous():
                 return grad, True
-        return torch.empty(self._weight.shape, dtype=dtype), False
+        return torch.empty(self._weight.shape, dtype=self._dtype), False
 
     def _buffer(self, buffers: Dict[str, torch.Tensor]) -> torch.Tensor:
         kept = buffers.get(self._name)

@@ -64,6 +64,16 @@ class Gmm(FunctionTest):
                 return torch.cat([y, y.new_zeros(12 - ends[-1], 16)])
             self.check(lambda x, w: mt.grouped_mm(x, w, offs), plain, [x, weight], torch.float32, f"offs {ends}")
 
+    def test_grouped_mm_casts_input_to_the_dtype_of_weight(self):
+        x, weight, offs = random(12, 8), random(3, 8, 16), torch.tensor([4, 4, 12], dtype=torch.int32)
+        for rows, stack in ((x.bfloat16(), weight), (x, weight.bfloat16())):
+            leaf = rows.clone().requires_grad_()
+            y = mt.grouped_mm(leaf, stack, offs)
+            self.assertTrue(same(y.detach(), mt.grouped_mm(rows.to(stack.dtype), stack, offs)))
+            self.assertEqual(y.dtype, stack.dtype)
+            y.sum().backward()
+            self.assertEqual(leaf.grad.dtype, rows.dtype)
+
     def test_says_what_does_not_fit(self):
         x, weight = random(9, 8), random(3, 8, 16)
         for error, call in (

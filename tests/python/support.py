@@ -55,8 +55,13 @@ def transposed(tensor):
     return tensor.detach().transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
+def negated(tensor):
+    """The same numbers, which lie in memory with the other sign."""
+    return torch._neg_view(-tensor.detach())
+
+
 LAYOUTS = {"as it is": lambda t: t.detach().clone(), "unaligned": unaligned, "strided": strided,
-           "transposed": transposed}
+           "transposed": transposed, "negated": negated}
 
 
 def gradients(function, tensors, seed=99):

@@ -47,6 +47,14 @@ class KeptGradients(unittest.TestCase):
         backward(experts)
         self.assertLess(difference(experts.down.grad, 2 * once), 1e-6)
 
+    def test_are_added_to_a_negated_view(self):
+        experts = layer()
+        backward(experts)
+        once = experts.down.grad.clone()
+        experts.down.grad = torch._neg_view(-once)
+        backward(experts)
+        self.assertLess(difference(experts.down.grad, 2 * once), 1e-6)
+
     def test_a_frozen_stack_has_none(self):
         experts = layer(frozen=["gate_up"])
         backward(experts)

@@ -61,6 +61,17 @@ class AdamW(unittest.TestCase):
         given, plain = (torch.nn.Parameter(random(4, 6).t()) for _ in range(2))
         self.check(steps(mt.AdamW([given]), [given]), steps(torch.optim.AdamW([plain]), [plain]))
 
+    def test_negated_views(self):
+        given, plain = torch.nn.Parameter(torch._neg_view(-random(4, 6))), torch.nn.Parameter(random(4, 6))
+        self.check(steps(mt.AdamW([given]), [given]), steps(torch.optim.AdamW([plain]), [plain]))
+        for one in (given, plain):
+            one.grad = random(4, 6, seed=3)
+        given.grad = torch._neg_view(-given.grad)
+        optimizers = mt.AdamW([given]), torch.optim.AdamW([plain])
+        for optimizer in optimizers:
+            optimizer.step()
+        self.check([given], [plain])
+
     def test_repeats_its_bits(self):
         one, other = parameters(torch.bfloat16), parameters(torch.bfloat16)
         self.assertTrue(all(map(same, steps(mt.AdamW(one), one), steps(mt.AdamW(other), other))))

@@ -50,7 +50,7 @@ class Destination:
             grad = self._parameter.grad
             if grad is None:
                 return self._buffer(self._buffers), False
-            if grad.is_contiguous():
+            if grad.is_contiguous() and not grad.is_neg():
                 return grad, True
         return torch.empty(self._weight.shape, dtype=self._dtype), False
 

@@ -11,12 +11,18 @@ from ..arrays import of_tensor, require_dims
 from ..errors import ShapeError
 
 
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers as they lie in memory: a view of negated or conjugated ones is written out."""
+    return tensor.resolve_neg().resolve_conj() if tensor.is_neg() or tensor.is_conj() else tensor
+
+
 def given(tensor: Any, name: str, letters: Optional[Sequence[str]] = None) -> torch.Tensor:
     """The tensor itself, or a copy where its last stride is not 1, as of a gradient that was expanded."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
     if letters is not None:
         require_dims(tensor, letters, name)
+    tensor = plain(tensor)
     if tensor.dim() and tensor.stride(-1) != 1 and tensor.size(-1) > 1:
         return tensor.contiguous()
     return tensor
@@ -31,11 +37,11 @@ def indices(values: Any, name: str, letters: Sequence[str]) -> torch.Tensor:
 
 
 def view(tensor: torch.Tensor, name: str = "a result") -> Array:
-    return of_tensor(tensor, name)
+    return of_tensor(plain(tensor), name)
 
 
 def maybe(tensor: Optional[torch.Tensor], name: str = "a result") -> Optional[Array]:
-    return None if tensor is None else of_tensor(tensor, name)
+    return None if tensor is None else view(tensor, name)
 
 
 def flat(tensor: torch.Tensor, name: str) -> torch.Tensor:

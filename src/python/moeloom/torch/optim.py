@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from .._library import library
 from .._table import AdamWSettings, Array
 from ..errors import ConfigError
-from ._tensors import view
+from ._tensors import plain, view
 
 _bump: Any = getattr(torch.autograd.graph, "increment_version", None)
 
@@ -67,12 +67,12 @@ class AdamW(Optimizer):
 
     def _update(self, parameter: torch.Tensor, state: Dict[str, Any], settings: AdamWSettings) -> None:
         tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
-        if all(tensor.is_contiguous() for tensor in tensors):
+        if all(tensor.is_contiguous() and not tensor.is_neg() for tensor in tensors):
             library().ml_adamw(byref(settings), *self._lent(parameter, tensors))
             for tensor in (parameter, *tensors[2:]):
                 _changed(tensor)
             return
-        rows = [tensor.contiguous() for tensor in tensors]
+        rows = [plain(tensor).contiguous() for tensor in tensors]
         library().ml_adamw(byref(settings), *_flat(rows))
         for tensor, row in zip(tensors, rows):
             if tensor is not row and tensor is not parameter.grad:

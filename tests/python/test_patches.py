@@ -28,6 +28,27 @@ class Layouts(Case):
                 self.assertEqual(list(a_model.state_dict()), names)
                 self.assertTrue(all(a is b for a, b in zip(a_model.parameters(), parameters)))
 
+    def test_results_may_be_changed_in_place(self):
+        def loss_of(a_model):
+            a_model.zero_grad(set_to_none=True)
+            y = a_model.block(X.clone())[0]
+            y += 1
+            loss = y.pow(2).mean()
+            loss.backward()
+            return loss.item(), {n: p.grad.clone() for n, p in a_model.block.named_parameters()}
+
+        for layout in LAYOUTS:
+            for grads in ("kept", "autograd"):
+                with self.subTest(layout, grads=grads):
+                    a_model = model(layout)
+                    wanted = loss_of(a_model)
+                    mt.apply_kernel("fused_moe", model=a_model, grads=grads)
+                    for _ in range(2):
+                        loss, found = loss_of(a_model)
+                        self.assertAlmostEqual(loss, wanted[0], places=5)
+                        for name, grad in wanted[1].items():
+                            self.assertLess(difference(found[name], grad), 5e-6, name)
+
     def test_gradients_of_autograd_pass_hooks(self):
         for layout in LAYOUTS:
             with self.subTest(layout):

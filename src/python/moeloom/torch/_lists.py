@@ -110,7 +110,8 @@ class _Before(Function):
                 topk_idx: torch.Tensor, topk_weights: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         ctx.listed, ctx.stacks, ctx.of_stack = listed, listed.stacks, of_stack
         ctx.save_for_backward(x, topk_idx, topk_weights)
-        return y.view_as(y)
+        ctx.mark_dirty(y)  # a view could not be changed in place
+        return y
 
     @staticmethod
     @once_differentiable

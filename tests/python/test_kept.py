@@ -6,6 +6,7 @@ import pickle
 import unittest
 
 import torch
+import torch.nn.utils.parametrize
 from layers import EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, backward, gradient_of, layer, layer_inputs, stacks
 from support import difference, random, same
 
@@ -132,6 +133,21 @@ class Copies(unittest.TestCase):
         y.sum().backward()
         self.assertEqual(twin.experts.down_proj.grad.dtype, torch.bfloat16)
         self.assertLess(difference(y, self.y), 5e-2)
+
+    def test_a_parametrised_layer(self):
+        class Twice(torch.nn.Module):
+            def forward(self, weight):
+                return 2 * weight
+
+            def right_inverse(self, weight):
+                return weight / 2
+        torch.nn.utils.parametrize.register_parametrization(self.moe.experts, "down_proj", Twice())
+        self.moe(self.x).sum().backward()
+        twin = copy.deepcopy(self.moe)
+        self.assertLess(difference(twin(self.x), self.y), 1e-6)
+
+    def test_nothing_computed_is_held_between_calls(self):
+        self.assertEqual(self.moe.experts._weights.tensors, (None,) * 4)
 
     def test_a_replaced_parameter_is_the_one_that_counts(self):
         self.moe.experts.down_proj = torch.nn.Parameter(torch.zeros_like(self.moe.experts.down_proj))

@@ -38,15 +38,14 @@ def _fused_kind(experts: Any) -> Optional[str]:
 
 
 def _weights_of(experts: Any, kind: str) -> ExpertWeights:
-    """The layer's, with its memory for gradients; whoever replaced a parameter means the new one."""
+    """The layer's, with its memory for gradients."""
     found = _weights.get(experts)
-    biases = (experts.gate_up_proj_bias, experts.down_proj_bias) if experts.has_bias else (None, None)
+    stacks = experts.gate_up_proj, experts.down_proj
     if found is None:
-        found = _weights[experts] = ExpertWeights(experts.gate_up_proj, experts.down_proj, kind,
-                                                  gate_up_bias=biases[0], down_bias=biases[1])
-    found.gate_up, found.down, found.kind = experts.gate_up_proj, experts.down_proj, kind
-    found.gate_up_bias, found.down_bias = biases
-    return found
+        found = _weights[experts] = ExpertWeights(*stacks).of_none()
+    found.kind = kind
+    biases = (experts.gate_up_proj_bias, experts.down_proj_bias) if experts.has_bias else (None, None)
+    return found.of(*stacks, *biases)
 
 
 def _product(experts: Any, name: str, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

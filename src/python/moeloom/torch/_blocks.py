@@ -34,7 +34,7 @@ class StackedExperts(ExpertsPatch):
 
     def __init__(self, module: nn.Module, kind: str, mesh: Any, grads: str) -> None:
         super().__init__(module, kind, mesh, grads)
-        self.weights = ExpertWeights(*self._stacks(), kind, mesh, grads)
+        self.weights = ExpertWeights(*self._stacks(), kind, mesh, grads).of_none()
 
     def _stacks(self) -> Tuple[torch.Tensor, torch.Tensor]:
         return self.module.gate_up_proj, self.module.down_proj
@@ -44,9 +44,7 @@ class StackedExperts(ExpertsPatch):
         return experts, hidden, intermediate
 
     def _experts(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
-        # Whoever replaced a parameter means the new one.
-        self.weights.gate_up, self.weights.down = self._stacks()
-        return ExpertsFunction.apply(x, topk_idx, topk_weights, self.weights)
+        return ExpertsFunction.apply(x, topk_idx, topk_weights, self.weights.of(*self._stacks()))
 
     def __call__(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
                  top_k_weights: torch.Tensor) -> Any:

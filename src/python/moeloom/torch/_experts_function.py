@@ -53,6 +53,16 @@ class ExpertWeights:
     def experts(self) -> Experts:
         return group_of(self.mesh).experts(self.num_experts, self.kind, self.layer)
 
+    def of(self, gate_up: Any, down: Any, gate_up_bias: Any = None, down_bias: Any = None) -> ExpertWeights:
+        """The same layer with its memory for gradients, of these tensors."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, gate_up=gate_up, down=down, gate_up_bias=gate_up_bias, down_bias=down_bias)
+        return twin
+
+    def of_none(self) -> ExpertWeights:
+        """What stays between calls: the module's tensors may be replaced, or computed anew at each call."""
+        return self.of(None, None)
+
     def __getstate__(self) -> Dict[str, Any]:
         return {**self.__dict__, "_buffers": {}}
 

@@ -23,7 +23,7 @@ class Experts(nn.Module):
         self.gate_up_proj = nn.Parameter(torch.empty(here, 2 * intermediate, hidden, dtype=dtype))
         self.down_proj = nn.Parameter(torch.empty(here, hidden, intermediate, dtype=dtype))
         self._weights = ExpertWeights(self.gate_up_proj, self.down_proj, activation, mesh, grads,
-                                      num_experts=num_experts)
+                                      num_experts=num_experts).of_none()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -35,9 +35,8 @@ class Experts(nn.Module):
     def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
                 top_k_weights: torch.Tensor) -> torch.Tensor:
         """hidden_states [T, D], top_k_index and top_k_weights [T, K] -> [T, D]."""
-        # Whoever replaced a parameter means the new one.
-        self._weights.gate_up, self._weights.down = self.gate_up_proj, self.down_proj
-        return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, self._weights)
+        weights = self._weights.of(self.gate_up_proj, self.down_proj)
+        return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, weights)
 
     def extra_repr(self) -> str:
         experts, hidden, intermediate = self.down_proj.shape

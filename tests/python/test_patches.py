@@ -7,6 +7,7 @@ import weakref
 from unittest import mock
 
 import torch
+from torch.nn.utils import parametrize, prune
 
 import hf_classes
 import moeloom.torch as mt
@@ -124,6 +125,15 @@ class Layouts(Case):
                     self.assertNotEqual(step(twin)[0], wanted[0])
                     self.agrees(a_model, wanted)
 
+    def test_parametrised_stacks_can_be_copied(self):
+        a_model = model("5.x stack")
+        wanted = step(a_model)[0]
+        mt.apply_default_kernels(a_model)
+        parametrize.register_parametrization(a_model.block.moe_experts, "down_proj", torch.nn.Identity())
+        self.assertAlmostEqual(step(a_model)[0], wanted, places=5)
+        twin = copy.deepcopy(a_model)
+        self.assertAlmostEqual(step(twin)[0], wanted, places=5)
+
     def test_weights_that_move_are_followed(self):
         for layout in LAYOUTS:
             with self.subTest(layout):
@@ -158,6 +168,42 @@ class Layouts(Case):
                 with torch.inference_mode():
                     self.assertLess(abs(float(twin(X)) - wanted[0]), 1e-6)
                 self.agrees(twin, wanted)
+
+    def test_hooks_on_experts_and_their_linears_are_called(self):
+        for layout in [name for name in LAYOUTS if "list" in name]:
+            for of_linear in (False, True):
+                for kind in ("forward", "forward_pre", "full_backward"):
+                    with self.subTest(layout, of_linear=of_linear, kind=kind):
+                        a_model, calls = model(layout), []
+                        wanted = step(a_model)
+                        mt.apply_default_kernels(a_model)
+                        self.agrees(a_model, wanted)
+                        expert = a_model.block.experts[1]
+                        hooked = list(expert.children())[2] if of_linear else expert
+                        handle = getattr(hooked, f"register_{kind}_hook")(lambda *given: calls.append(1))
+                        self.agrees(a_model, wanted)
+                        self.assertTrue(calls)
+                        handle.remove()
+                        self.agrees(a_model, wanted)
+                        self.assertEqual(len(calls), 2)
+
+    def test_hooked_experts_are_refused(self):
+        for place in ("1", "1.up_proj"):
+            a_model = model("4.x list")
+            a_model.block.experts.get_submodule(place).register_forward_hook(lambda *given: None)
+            self.fails([f"experts.{place} has hooks"], mt.apply_kernel, "fused_moe", model=a_model)
+
+    def test_linears_that_compute_their_weight(self):
+        for change in (lambda linear: prune.l1_unstructured(linear, "weight", amount=0.3),
+                       lambda linear: parametrize.register_parametrization(linear, "weight", torch.nn.Tanh())):
+            a_model, plain = model("4.x list"), model("4.x list")
+            mt.apply_default_kernels(a_model)
+            step(a_model)
+            for changed in (a_model, plain):
+                change(changed.block.experts[2].up_proj)
+                change(changed.block.experts[1].gate_proj)
+            self.agrees(a_model, step(plain))
+            self.fails(["experts.1.gate_proj"], mt.apply_kernel, "fused_moe", model=plain)
 
     def test_an_optimizer_from_before_moves_the_weights(self):
         a_model, plain = model("4.x list"), model("4.x list")

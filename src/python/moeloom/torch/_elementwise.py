@@ -9,6 +9,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ._linears import is_plain
 from ._lists import Projections
 from ._patch import Patch, is_ours
 from .functions import RMSNormFunction, SwigluFunction
@@ -68,13 +69,6 @@ class _GateAndUp(Function):
         return (dx, *(d.t() @ rows if wanted else None for d, wanted in zip((d_gate, d_up), ctx.needs_input_grad[1:])))
 
 
-def _is_plain(linear: Any, x: torch.Tensor) -> bool:
-    """Whether its product is all that calling it does: no adapter, bias, hook or other dtype."""
-    return (type(linear) is nn.Linear and linear.bias is None and linear.weight.dtype == x.dtype
-            and "forward" not in linear.__dict__
-            and not (linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks))
-
-
 def _autocast() -> bool:
     try:
         return torch.is_autocast_enabled("cpu")
@@ -98,7 +92,8 @@ class Mlp(Patch):
         if not self._names.up:
             return gate(x)
         up = getattr(self.module, self._names.up)
-        if _is_plain(gate, x) and _is_plain(up, x) and not _autocast():
+        plain = all(is_plain(linear) and linear.weight.dtype == x.dtype for linear in (gate, up))
+        if plain and not _autocast():
             return _GateAndUp.apply(x, gate.weight, up.weight)
         return torch.cat([gate(x), up(x)], dim=-1)
 

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from ._experts_function import ExpertsFunction, ExpertWeights
 from ._kept import _will_execute
+from ._linears import is_called_alone, is_plain
 from ._patch import FORMATS
 
 
@@ -28,9 +29,11 @@ class Projections(NamedTuple):
 
 
 def why_not_stacked(experts: nn.ModuleList, names: Projections) -> Optional[str]:
-    """None where every expert is three plain `nn.Linear` without biases, all alike."""
+    """None where every expert is three plain `nn.Linear` without biases or hooks, all alike."""
     shapes: Set[Tuple[Any, ...]] = set()
     for number, expert in enumerate(experts):
+        if not is_called_alone(expert):
+            return f"experts.{number} has hooks or a forward of its own, which the kernel would not call"
         for name in names:
             linear = expert._modules.get(name)
             where = f"experts.{number}.{name}"
@@ -38,6 +41,8 @@ def why_not_stacked(experts: nn.ModuleList, names: Projections) -> Optional[str]
                 return f"{where} is a {type(linear).__module__}.{type(linear).__qualname__}, not a torch.nn.Linear"
             if linear.bias is not None:
                 return f"{where} has a bias"
+            if not is_plain(linear):
+                return f"{where} has hooks, a forward of its own or a weight that is computed from others"
             if linear.weight.device.type != "cpu" or linear.weight.dtype not in FORMATS:
                 return f"{where} is {linear.weight.dtype} on {linear.weight.device}; expected 32 or 16 bits on the CPU"
             shapes.add((name, linear.weight.dtype, *linear.weight.shape))
@@ -170,14 +175,15 @@ class ListedExperts:
         return {**self.__dict__, "_stacks": (), "_weights": None}
 
     def _parameters(self) -> Optional[Tuple[List[nn.Parameter], List[nn.Parameter]]]:
-        """Of gate and up in turns, and of down; None where one is no plain nn.Linear any more, as under an adapter."""
+        """Of gate and up in turns, and of down; None where one is no plain nn.Linear any more, as under an adapter or a
+        hook."""
         gate_up: List[Any] = []
         down: List[Any] = []
         names = self._names
         for expert in self._experts:
             modules: Any = expert._modules
             gate, up, last = modules[names.gate], modules[names.up], modules[names.down]
-            if not type(gate) is type(up) is type(last) is nn.Linear:
+            if not (is_called_alone(expert) and is_plain(gate) and is_plain(up) and is_plain(last)):
                 return None
             gate_up += gate._parameters["weight"], up._parameters["weight"]
             down.append(last._parameters["weight"])

@@ -2,25 +2,32 @@
 
     model = AutoModelForCausalLM.from_pretrained(folder, experts_implementation="moeloom")
     model.set_experts_implementation("moeloom")     # or of a model that is there
+    moeloom.hf.register(grads="autograd")           # gradients that hooks and DDP see, from then on
 """
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any, Optional
 
 import torch
+import transformers
 
 try:
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _default_apply_gate
 except ImportError as error:
+    if int(transformers.__version__.split(".")[0]) >= 5:
+        raise
     raise ImportError("moeloom.hf needs transformers 5, whose models ask a registry for their experts; with "
                       'transformers 4 use moeloom.torch.apply_kernel("fused_moe", model=model)') from error
 
+from .errors import ConfigError
 from .torch import ExpertsFunction, ExpertWeights, GmmFunction, PermuteFunction, UnpermuteFunction
+from .torch._experts_function import GRADS
 from .torch._plans import Left, activation_of
 
-__all__ = ["experts_forward"]
+__all__ = ["experts_forward", "register"]
 
 _weights: weakref.WeakKeyDictionary[torch.nn.Module, ExpertWeights] = weakref.WeakKeyDictionary()
 
@@ -37,13 +44,13 @@ def _fused_kind(experts: Any) -> Optional[str]:
         return None
 
 
-def _weights_of(experts: Any, kind: str) -> ExpertWeights:
+def _weights_of(experts: Any, kind: str, grads: str) -> ExpertWeights:
     """The layer's, with its memory for gradients."""
     found = _weights.get(experts)
     stacks = experts.gate_up_proj, experts.down_proj
     if found is None:
         found = _weights[experts] = ExpertWeights(*stacks).of_none()
-    found.kind = kind
+    found.kind, found.grads = kind, grads
     biases = (experts.gate_up_proj_bias, experts.down_proj_bias) if experts.has_bias else (None, None)
     return found.of(*stacks, *biases)
 
@@ -57,11 +64,11 @@ def _product(experts: Any, name: str, rows: torch.Tensor, counts: torch.Tensor) 
 
 
 def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
-                    top_k_weights: torch.Tensor) -> torch.Tensor:
+                    top_k_weights: torch.Tensor, grads: str = "kept") -> torch.Tensor:
     """hidden_states [T, D], top_k_index and top_k_weights [T, K] -> [T, D]; an index of num_experts is nobody's."""
     kind = _fused_kind(self)
     if kind is not None:
-        return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, _weights_of(self, kind))
+        return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, _weights_of(self, kind, grads))
     rows, order, counts = PermuteFunction.apply(hidden_states, top_k_index, self.num_experts)
     name = "gate_up_proj" if self.has_gate else "up_proj"
     rows = _product(self, name, rows, counts)
@@ -69,4 +76,17 @@ def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.T
     return UnpermuteFunction.apply(rows, order, top_k_weights)
 
 
-ALL_EXPERTS_FUNCTIONS.register("moeloom", experts_forward)
+def register(mesh: Any = None, grads: str = "kept") -> None:
+    """What experts_implementation="moeloom" is from then on, of models that are there too.
+
+    grads: of expert weights, "kept" in memory of the layer, or "autograd"'s tensors, for hooks and DDP.
+    """
+    if mesh is not None and mesh.size > 1:
+        raise ConfigError(f"the mesh has {mesh.size} ranks: experts of transformers are not shared among ranks yet; "
+                          "moeloom.train shares them")
+    if grads not in GRADS:
+        raise ConfigError(f'unknown grads "{grads}"; known: {", ".join(GRADS)}')
+    ALL_EXPERTS_FUNCTIONS.register("moeloom", functools.partial(experts_forward, grads=grads))
+
+
+register()

@@ -16,6 +16,7 @@ from ._tensors import given, indices, maybe, view
 from ._tickets import Tickets
 
 _NAMES = ("gate_up", "down", "gate_up_bias", "down_bias")
+GRADS = ("kept", "autograd")
 _tickets = Tickets()
 
 
@@ -31,8 +32,8 @@ class ExpertWeights:
     def __init__(self, gate_up: torch.Tensor, down: torch.Tensor, kind: str = "silu", mesh: Any = None,
                  grads: str = "kept", *, gate_up_bias: Optional[torch.Tensor] = None,
                  down_bias: Optional[torch.Tensor] = None, num_experts: Optional[int] = None, layer: int = 0) -> None:
-        if grads not in ("kept", "autograd"):
-            raise ConfigError(f'unknown grads "{grads}"; known: kept, autograd')
+        if grads not in GRADS:
+            raise ConfigError(f'unknown grads "{grads}"; known: {", ".join(GRADS)}')
         if (gate_up_bias is None) != (down_bias is None):
             raise ConfigError("one bias was given; expected both or none")
         self.gate_up, self.down = gate_up, down

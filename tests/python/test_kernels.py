@@ -181,6 +181,38 @@ class Environment(Case):
                 self.assertIn(reason, found["fused_moe"].reason)
                 self.assertTrue(found["fused_rmsnorm"].applied)
 
+    def test_gmms_reason_is_reported_beside_unknown_modules(self):
+        a_model = model("5.x stack", other=StrangeExperts())
+        with mock.patch.dict(os.environ, MOELOOM_GMM_PATCH="0"):
+            mt.apply_default_kernels(a_model)
+        reasons = {r.module: r.reason for r in mt.reports(a_model) if r.kernel == "fused_moe" and not r.applied}
+        self.assertIn("native loop", reasons["block.moe_experts"])
+        self.assertIn("class StrangeExperts", reasons["other"])
+
+    def test_what_stands_is_reported_when_switched_off(self):
+        for name in ("MOELOOM_GMM_PATCH", "MOELOOM_PATCH"):
+            a_model = mt.apply_default_kernels(model("4.x list"))
+            with mock.patch.dict(os.environ, {name: "0"}):
+                mt.apply_default_kernels(a_model)
+            found, = [r for r in mt.reports(a_model) if r.kernel == "fused_moe"]
+            self.assertEqual(found[:3], ("fused_moe", "block", True))
+            self.assertIn("unapply", found.reason)
+            mt.unapply(a_model)
+            with mock.patch.dict(os.environ, {name: "0"}):
+                mt.apply_default_kernels(a_model)
+            self.assertFalse(any(r.applied for r in mt.reports(a_model) if r.kernel == "fused_moe"))
+
+    def test_gmm_is_decided_by_sizes(self):
+        from moeloom.torch import _kernels
+        a_model = model("5.x stack", other=hf_classes.Qwen3MoeExperts(hf_classes.WIDTH + 4))
+        with mock.patch.object(_kernels, "decide_gmm", side_effect=lambda request, experts, hidden, width, ep: (
+                _kernels.Decision(width == hf_classes.WIDTH, f"width {width}"))):
+            mt.apply_default_kernels(a_model)
+        found = {r.module: (r.applied, r.reason) for r in mt.reports(a_model) if r.kernel == "fused_moe"}
+        self.assertEqual(found["other"], (False, f"width {hf_classes.WIDTH + 4}"))
+        self.assertTrue(found["block.moe_experts"][0])
+        self.assertIn(f"width {hf_classes.WIDTH}", found["block.moe_experts"][1])
+
     def test_switches(self):
         self.assertFalse(any(r.applied for r in self.reports_of(TWINKLE_NPU_PATCH="0").values()))
         found = self.reports_of(MOELOOM_FUSED_OPS="no")

@@ -8,7 +8,7 @@ from torch import nn
 
 from ..errors import ConfigError
 from ._flags import Decision, decide_gmm, flags
-from ._patch import Patch, Report
+from ._patch import Patch, Report, patches
 from ._plans import Plan, plan_experts, plan_mlps, plan_norms, plan_ropes
 from ._registry import BaseKernel, register_kernel
 from .patches import Family, family_of
@@ -87,6 +87,14 @@ class PatchingKernel(BaseKernel):
     def left(self, plan: Plan) -> List[Report]:
         return [Report(self.id, _place(name), False, why) for name, why in plan.left]
 
+    def not_applied(self, model: nn.Module, plan: Plan, why_not: str) -> List[Report]:
+        """What of it stands since an earlier application, and what is left alone."""
+        standing = dict.fromkeys(_place(name) for name, patch in patches(model) if patch.kernel == self.id)
+        why = f"stands since it was applied, unapply(model) takes it away; this time: {why_not}"
+        left = [each for each in self.left(plan) if each.module not in standing]
+        found = [Report(self.id, name, True, why) for name in standing] + left
+        return found or [Report(self.id, "", False, why_not)]
+
     def why(self, patch: Patch) -> str:
         return patch.reason
 
@@ -111,17 +119,19 @@ class FusedMoe(PatchingKernel):
         plan, why_not = super().look(model, mesh)
         if why_not:
             return plan, why_not
-        self._decision = _decision(plan.patches[0][1], mesh)
-        return plan, None if self._decision.applies else self._decision.reason
+        self._decisions = {sizes: _decision(sizes, mesh) for sizes in {patch.sizes() for _, patch in plan.patches}}
+        decided = [(name, patch, self._decisions[patch.sizes()]) for name, patch in plan.patches]
+        applied = [(name, patch) for name, patch, decision in decided if decision.applies]
+        against = [(name, decision.reason) for name, _, decision in decided if not decision.applies]
+        return Plan(applied, against + plan.left), None if applied else against[0][1]
 
     def why(self, patch: Patch) -> str:
-        return f"{patch.reason}; {self._decision.reason}"
+        return f"{patch.reason}; {self._decisions[patch.sizes()].reason}"
 
 
-def _decision(patch: Patch, mesh: Any) -> Decision:
-    """On grouped products in this layer, and so in all: what the environment asks for, and the library's rule."""
-    experts, hidden, intermediate = patch.sizes()
-    return decide_gmm(flags().gmm or "auto", experts, hidden, intermediate, 0 if mesh is None else mesh.ep)
+def _decision(sizes: Tuple[int, int, int], mesh: Any) -> Decision:
+    """On grouped products in layers of these sizes: what the environment asks for, and the library's rule."""
+    return decide_gmm(flags().gmm or "auto", *sizes, 0 if mesh is None else mesh.ep)
 
 
 @register_kernel("fused_rmsnorm", aliases=["npu_fused_rmsnorm"])

@@ -37,8 +37,8 @@ def _apply_all(model: nn.Module, named: List[str], auto: bool, mesh: Any, grads:
         raise ConfigError("\n".join(cannot))
     for id, kernel in made.items():
         if reasons[id]:
-            left = kernel.left(kernel.look(model, mesh)[0]) if isinstance(kernel, PatchingKernel) else []
-            report(model, id, left or [Report(id, "", False, reasons[id])])
+            report(model, id, kernel.not_applied(model, kernel.look(model, mesh)[0], reasons[id])
+                   if isinstance(kernel, PatchingKernel) else [Report(id, "", False, reasons[id])])
             continue
         model = kernel.apply(model, mesh)
         if not isinstance(kernel, PatchingKernel):

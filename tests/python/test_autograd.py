@@ -5,7 +5,7 @@ from unittest import mock
 
 import torch
 from layers import EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, backward, gradient_of, layer, layer_inputs
-from support import difference, random, same
+from support import difference, python, random, same
 from torch.utils.checkpoint import checkpoint
 
 import moeloom
@@ -105,6 +105,31 @@ class Autograd(unittest.TestCase):
             experts.gate_up.mul_(2)
         with self.assertRaisesRegex(RuntimeError, "inplace"):
             y.sum().backward()
+
+
+class Fork(unittest.TestCase):
+    def test_a_child_hears_that_it_was_forked_and_waits_for_nobody(self):
+        """As a DataLoader's worker, forked while another thread of its parent is inside the library."""
+        said = python("""
+import os, signal
+from layers import layer, layer_inputs
+import moeloom
+import moeloom.torch as mt
+from moeloom._group import alone
+x, idx, weights = layer_inputs()
+mt.ExpertsFunction.apply(x, idx, weights, layer())
+with alone().lock:
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            mt.ExpertsFunction.apply(x, idx, weights, layer())
+        except moeloom.Error as error:
+            os._exit(0 if "was forked from" in str(error) else 1)
+        os._exit(1)
+print(os.waitpid(child, 0)[1])
+""")
+        self.assertEqual(said, "0")
 
 
 @unittest.skipUnless(hasattr(torch, "compile"), "torch 1.13 has no compile")

@@ -6,7 +6,9 @@ One process has one group of its own, `alone()`: all layers share its buffers. A
 from __future__ import annotations
 
 import functools
+import os
 import threading
+import weakref
 from ctypes import byref, c_void_p, pointer
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
@@ -30,6 +32,18 @@ class Target(NamedTuple):
     adds: bool = False
 
 
+_groups: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+def _unlock() -> None:
+    """After a fork no thread is left that would release a lock, as another held it then."""
+    for group in _groups:
+        group.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
 class Group:
     """A group of the library, and a layer's experts on it by what they were asked to be.
 
@@ -40,6 +54,7 @@ class Group:
         self.handle = handle
         self.lock = threading.Lock()
         self._experts: Dict[Tuple[Any, ...], Experts] = {}
+        _groups.add(self)
 
     def experts(self, num_experts: int, kind: str, layer: int = 0, dispatcher: Optional[str] = None) -> Experts:
         key = (num_experts, kind, layer, dispatcher)
@@ -97,19 +112,19 @@ class Experts:
         with group.lock:
             library().ml_experts_open(group.handle.value, byref(settings), byref(value))
         self.handle = Handle("layer's experts", value.value, "ml_experts_close")
-        self._lock = group.lock
+        self._group = group
 
     def forward(self, stacks: Stacks, x: Array, topk_idx: Array, topk_weights: Array, y: Array,
                 keeps_trip: bool) -> Optional[Handle]:
         """Writes y, and returns what the backward takes, if there is to be one."""
         value = c_void_p()
-        with self._lock:
+        with self._group.lock:
             library().ml_experts_forward(self.handle.value, byref(_weights(stacks)), x, topk_idx, topk_weights, y,
                                          byref(value) if keeps_trip else None)
         return Handle("trip", value.value, "ml_trip_free") if keeps_trip else None
 
     def backward(self, stacks: Stacks, trip: Handle, dy: Array, dx: Optional[Array], d_topk_weights: Optional[Array],
                  targets: Dict[str, Optional[Target]]) -> None:
-        with self._lock:
+        with self._group.lock:
             library().ml_experts_backward(self.handle.value, byref(_weights(stacks)), trip.value, dy, dx,
                                           d_topk_weights, byref(_grads(targets)))

@@ -6,6 +6,7 @@ import numpy as np
 
 import moeloom
 from moeloom import ops
+from moeloom._library import library
 
 RNG = np.random.default_rng(11)
 
@@ -212,6 +213,33 @@ class Ops(OpsTest):
             with self.assertRaises(error) as caught:
                 call()
             self.assertTrue(str(caught.exception))
+
+    def test_a_wrong_type_is_a_type_error(self):
+        x, idx = np.ones((5, 4), np.float32), np.zeros((5, 1), np.int64)
+        d = x[0]
+        experts = ops.Experts(None, 2, np.zeros((2, 4, 4), np.float32), np.zeros((2, 4, 2), np.float32))
+        for call in (lambda: ops.rmsnorm(x, d, "x"), lambda: ops.rmsnorm(x, d, "1"), lambda: ops.rmsnorm(x, d, None),
+                     lambda: ops.rmsnorm(x, d, 1e-6, offset=[]), lambda: ops.rmsnorm_grad(x, x, d, "x"),
+                     lambda: ops.rmsnorm(x, None, 1e-6), lambda: ops.rmsnorm("x", d, 1e-6),
+                     lambda: ops.swiglu(x, None), lambda: ops.swiglu(x, 5),
+                     lambda: ops.swiglu_grad(x[:, :2], x, b"silu"),
+                     lambda: ops.route(x, "2"), lambda: ops.route(x, 1.5), lambda: ops.route(x, 2, score=None),
+                     lambda: ops.route(x, 2, score=["softmax"]), lambda: ops.permute(x, idx, "4"),
+                     lambda: ops.permute(x, idx, 4.0), lambda: ops.Experts("ep", 2, experts.gate_up, experts.down),
+                     lambda: ops.Experts(None, "2", experts.gate_up, experts.down),
+                     lambda: ops.Experts(None, 2, experts.gate_up, experts.down, None),
+                     lambda: experts.backward(None, x), lambda: library().ml_set_threads("many")):
+            with self.assertRaises(TypeError):
+                call()
+        with self.assertRaisesRegex(TypeError, "argument 1 of ml_set_threads is 'many', a str"):
+            library().ml_set_threads("many")
+
+    def test_numbers_of_numpy_are_numbers(self):
+        x, idx = np.ones((5, 4), np.float32), np.zeros((5, 1), np.int64)
+        same = np.testing.assert_array_equal
+        same(ops.rmsnorm(x, x[0], np.float32(1e-6), np.float64(1)), ops.rmsnorm(x, x[0], 1e-6, 1))
+        same(ops.route(x, np.int64(2))[0], ops.route(x, 2)[0])
+        same(ops.permute(x, idx, np.int32(4))[2], ops.permute(x, idx, 4)[2])
 
 
 class Arrays(unittest.TestCase):

@@ -12,6 +12,7 @@ import weakref
 from ctypes import byref, c_void_p, pointer
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
+from . import _words
 from ._library import Handle, library
 from ._table import ADD, REPLACE, Array, ExpertGrads, ExpertsSettings, ExpertWeights, GluSettings
 
@@ -57,6 +58,7 @@ class Group:
         _groups.add(self)
 
     def experts(self, num_experts: int, kind: str, layer: int = 0, dispatcher: Optional[str] = None) -> Experts:
+        num_experts, _ = _words.whole(num_experts, "num_experts"), _words.text(kind, "kind")
         key = (num_experts, kind, layer, dispatcher)
         found = self._experts.get(key)
         if found is None:
@@ -80,7 +82,11 @@ def alone() -> Group:
 
 def group_of(mesh: Any) -> Group:
     """The row of ranks that share a layer's experts; without a mesh this process."""
-    return alone() if mesh is None else mesh.ep_row
+    if mesh is None:
+        return alone()
+    if not hasattr(mesh, "ep_row"):
+        raise TypeError(f"mesh is a {type(mesh).__name__}; expected moeloom.mesh(...), or None for one process")
+    return mesh.ep_row
 
 
 def _pointer(array: Optional[Array]) -> Any:

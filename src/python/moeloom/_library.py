@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import weakref
 from pathlib import Path
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Sequence
 
 from . import _table
 from .errors import OF_STATUS, ConfigError, Error, IoError, SpentError
@@ -31,9 +32,7 @@ class Library:
         for name, arguments, result, is_status in _table.functions():
             function = getattr(self._handle, name)
             function.argtypes, function.restype = arguments, result
-            if is_status:
-                function.errcheck = self._check
-            setattr(self, name, function)
+            setattr(self, name, self._checked(function, name) if is_status else function)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         raise AttributeError(f"{self.path} has no function {name}")
@@ -47,10 +46,24 @@ class Library:
             raise ConfigError(f"{self.path} has ABI {found}, this package wants {_table.ABI}; install both from the "
                               "same version")
 
-    def _check(self, status: int, _function: Any, _arguments: Any) -> int:
-        if status:
-            raise OF_STATUS.get(status, Error)(self._last_error().decode("utf8", "replace"))
-        return status
+    def _checked(self, function: Any, name: str) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            try:
+                status = int(function(*arguments))
+            except ctypes.ArgumentError as error:  # neither a TypeError nor one of ours
+                raise TypeError(_wrong_argument(name, arguments, str(error))) from None
+            if status:
+                raise OF_STATUS.get(status, Error)(self._last_error().decode("utf8", "replace"))
+            return status
+        return call
+
+
+def _wrong_argument(name: str, arguments: Sequence[Any], said: str) -> str:
+    place = re.match(r"argument (\d+)", said)
+    if place is None:
+        return f"{name}: {said}"
+    value = arguments[int(place.group(1)) - 1]
+    return f"argument {place.group(1)} of {name} is {value!r:.80}, a {type(value).__name__}; see moeloom/c/moeloom.h"
 
 
 def _beside_the_package() -> List[Path]:

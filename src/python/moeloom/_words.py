@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Union
 
 from ._table import HALVES, INTERLEAVED, INTERLEAVED_TO_HALVES, SIGMOID, SOFTMAX, SOFTMAX_OF_CHOSEN
@@ -14,7 +15,29 @@ _SCORES = {"softmax": SOFTMAX, "sigmoid": SIGMOID, "softmax_of_chosen": SOFTMAX_
 EPSILON = {"softmax": 0.0, "sigmoid": 1e-20, "softmax_of_chosen": 0.0}
 
 
+def text(word: str, name: str) -> bytes:
+    """For the library; a TypeError where it is no text."""
+    if not isinstance(word, str):
+        raise TypeError(f"{name} is {word!r:.80}, a {type(word).__name__}; expected a str")
+    return word.encode()
+
+
+def number(value: float, name: str) -> float:
+    """A TypeError where it is none: float("1") would take a text."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r:.80}, a {type(value).__name__}; expected a number")
+    return float(value)
+
+
+def whole(value: int, name: str) -> int:
+    """NumPy's whole numbers too, which ctypes refuses."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {value!r:.80}, a {type(value).__name__}; expected a whole number")
+    return operator.index(value)
+
+
 def score(word: str) -> int:
+    text(word, "score")
     if word not in _SCORES:
         raise ConfigError(f'unknown score "{word}"; known: {", ".join(_SCORES)}')
     return _SCORES[word]

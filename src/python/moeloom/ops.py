@@ -28,6 +28,8 @@ _lib = library()
 def _given(value: Any, name: str, letters: Optional[Sequence[str]] = None) -> Numbers:
     """The array as the library reads it: itself, or a copy where its last stride is not 1."""
     array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if array.dtype.kind in "OSU":
+        raise TypeError(f"{name} is {value!r:.80}, a {type(value).__name__}; expected an array of numbers")
     if letters is not None:
         require_dims(array, letters, name)
     if array.ndim and array.shape[-1] > 1 and array.strides[-1] != array.itemsize or min(array.strides, default=0) < 0:
@@ -68,7 +70,7 @@ def swiglu(gate_up: Numbers, kind: str = "silu") -> Numbers:
     """gate_up [R, 2F], gate first -> act(gate) * up [R, F]. kind: transformers' hidden_act, or "gpt_oss"."""
     gate_up = _given(gate_up, "gate_up", ("R", "2F"))
     out = np.empty((gate_up.shape[0], gate_up.shape[1] // 2), gate_up.dtype)
-    _lib.ml_glu(GluSettings(kind=kind.encode()), _view(gate_up, "gate_up"), None, _view(out))
+    _lib.ml_glu(GluSettings(kind=_words.text(kind, "kind")), _view(gate_up, "gate_up"), None, _view(out))
     return out
 
 
@@ -76,7 +78,7 @@ def swiglu_grad(d: Numbers, gate_up: Numbers, kind: str = "silu") -> Numbers:
     """d [R, F], gradient of swiglu's result -> d_gate_up [R, 2F]."""
     d, gate_up = _given(d, "d", "RF"), _given(gate_up, "gate_up", ("R", "2F"))
     d_gate_up = np.empty(gate_up.shape, gate_up.dtype)
-    _lib.ml_glu_grad(GluSettings(kind=kind.encode()), _view(gate_up, "gate_up"), None, _view(d, "d"),
+    _lib.ml_glu_grad(GluSettings(kind=_words.text(kind, "kind")), _view(gate_up, "gate_up"), None, _view(d, "d"),
                      _view(d_gate_up), None)
     return d_gate_up
 
@@ -85,6 +87,7 @@ def rmsnorm(x: Numbers, weight: Numbers, eps: float, offset: float = 0.0,
             gate: Optional[Numbers] = None) -> Numbers:
     """x [T, D] / sqrt(mean(x^2) + eps) * (offset + weight [D]), times silu(gate [T, D]) if there is a gate."""
     x, weight = _given(x, "x"), _given(weight, "weight", "D")
+    eps, offset = _words.number(eps, "eps"), _words.number(offset, "offset")
     gate = None if gate is None else _given(gate, "gate")
     y = np.empty(x.shape, x.dtype)
     _lib.ml_rmsnorm(_view(x, "x"), _view(gate, "gate"), _view(weight, "weight"), eps, offset, _view(y), None)
@@ -95,6 +98,7 @@ def rmsnorm_grad(dy: Numbers, x: Numbers, weight: Numbers, eps: float, offset: f
                  gate: Optional[Numbers] = None) -> Tuple[Numbers, Numbers, Optional[Numbers]]:
     """dy [T, D] -> dx, dweight, and dgate or None."""
     dy, x, weight = _given(dy, "dy"), _given(x, "x"), _given(weight, "weight", "D")
+    eps, offset = _words.number(eps, "eps"), _words.number(offset, "offset")
     gate = None if gate is None else _given(gate, "gate")
     dx, dweight = np.empty(x.shape, x.dtype), np.empty(weight.shape, weight.dtype)
     dgate = None if gate is None else np.empty(gate.shape, gate.dtype)
@@ -127,7 +131,7 @@ def _turned(function: Any, x: Numbers, cos: Numbers, sin: Numbers, interleaved: 
 
 
 def _router(top_k: int, score: str, normalize: bool, bias: Optional[Numbers] = None) -> Router:
-    router = Router(top_k=top_k, score=_words.score(score), normalize=normalize, epsilon=_words.EPSILON[score])
+    router = Router(top_k=top_k, score=_words.score(score), normalize=bool(normalize), epsilon=_words.EPSILON[score])
     if bias is not None:
         router.bias = pointer(of_ndarray(bias, "bias"))
     return router
@@ -142,6 +146,7 @@ def route(logits: Numbers, top_k: int, *, score: str = "softmax", normalize: boo
     """
     logits = _given(logits, "logits", "TE")
     bias = None if bias is None else _given(bias, "bias", "E")
+    top_k = _words.whole(top_k, "top_k")
     shape = (logits.shape[0], top_k)
     topk_idx, topk_weights = np.empty(shape, np.int64), np.empty(shape, logits.dtype)
     _lib.ml_route(_router(top_k, score, normalize, bias), _view(logits, "logits"), _view(topk_idx), _view(topk_weights))
@@ -165,6 +170,7 @@ def permute(x: Numbers, topk_idx: Numbers, num_experts: int) -> Tuple[Numbers, N
     An index of -1 or num_experts is no expert: such a slot has no row.
     """
     x, topk_idx = _given(x, "x", "TD"), _given(topk_idx, "topk_idx", "TK")
+    num_experts = _words.whole(num_experts, "num_experts")
     order, counts, rows = np.empty(topk_idx.size, np.int64), np.empty(num_experts, np.int64), c_int64()
     _lib.ml_permute_plan(_view(topk_idx, "topk_idx"), num_experts, _view(order), _view(counts), byref(rows))
     order = order[:rows.value]
@@ -222,6 +228,8 @@ class Experts:
 
     def backward(self, trip: Trip, dy: Numbers) -> Tuple[Numbers, Numbers, Numbers, Numbers]:
         """dy [T, D] -> dx, d_topk_weights, d_gate_up, d_down; the last two in float32."""
+        if not isinstance(trip, Trip):
+            raise TypeError(f"trip is a {type(trip).__name__}; expected what forward returned beside y")
         dy = _given(dy, "dy", "TD")
         dx, d_topk_weights = (np.empty(shape, dtype) for shape, dtype in zip(trip.shapes, trip.dtypes))
         grads = {"gate_up": np.empty(self.gate_up.shape, np.float32), "down": np.empty(self.down.shape, np.float32)}

@@ -104,6 +104,25 @@ class Sidecar(unittest.TestCase):
             self.train([])
         self.assertEqual(list(Path("runs").iterdir()), [], "a refused run leaves its folder")
 
+    def test_a_refused_run_leaves_no_records(self):
+        for options in ({}, {"run": "named"}):
+            with self.assertRaisesRegex(moeloom.ConfigError, "frob"):
+                self.train(RECORDS, frob=1, **options)
+        self.assertEqual(list(Path("runs").iterdir()), [])
+        self.assertFalse(Path("named").exists())
+
+        self.train(RECORDS, run="mine", steps=2).wait()
+        before = Path("mine/records.jsonl").read_bytes()
+        with self.assertRaisesRegex(moeloom.ConfigError, "^mine holds a run already"):
+            self.train(RECORDS[:5], run="mine", steps=2)
+        self.assertEqual(Path("mine/records.jsonl").read_bytes(), before, "those of the run that is there")
+        self.assertEqual([path.name for path in Path("mine").glob("records*")], ["records.jsonl"])
+
+    def test_a_mapping_is_one_record_and_no_list(self):
+        with self.assertRaisesRegex(TypeError, "data is a dict; expected .*a list of records"):
+            self.train({"text": "one"})
+        self.assertEqual(list(Path("runs").iterdir()), [])
+
     def test_a_model_object_is_saved_first(self):
         donor = self.train(steps=2).wait().checkpoint()
 

@@ -24,9 +24,12 @@ def saved(thing: Any, folder: str) -> Any:
 
 
 def data(data: Any, folder: Path) -> Any:
-    """Files as they are; records go to records.jsonl of the run's folder, where a resumed run finds them."""
+    """Files as they are; records go to a file of the run's folder, where a resumed run finds them."""
     if data is None or isinstance(data, (str, os.PathLike)):
         return data
+    if isinstance(data, Mapping):
+        raise TypeError(f"data is a {type(data).__name__}; expected a file, a list of files, or a list of records: "
+                        "[{'text': ...}, ...]")
     items = list(data)
     if not items:
         raise ConfigError("data is empty; expected files or records")
@@ -36,10 +39,21 @@ def data(data: Any, folder: Path) -> Any:
     if wrong is not None:
         raise TypeError(f"data holds a {type(wrong).__name__}; expected files, or records as {{'text': ...}} or "
                         "{'messages': [...]}")
+    lines = "".join(json.dumps(dict(item), ensure_ascii=False) + "\n" for item in items)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "records.jsonl"
-    path.write_text("".join(json.dumps(dict(item), ensure_ascii=False) + "\n" for item in items), "utf8")
-    return path
+    return _records(lines.encode("utf8"), folder)
+
+
+def _records(lines: bytes, folder: Path) -> Path:
+    """records.jsonl, or with a number where a run has others there: they are still its own if this one is refused."""
+    for tail in ("", *(f"-{number}" for number in range(2, 1000))):
+        path = folder / f"records{tail}.jsonl"
+        if not path.exists():
+            path.write_bytes(lines)
+            return path
+        if path.read_bytes() == lines:
+            return path
+    raise IoError(f"{folder} has records.jsonl and 998 more; name another folder by run=")
 
 
 def _new_folder() -> Path:

@@ -169,11 +169,21 @@ def _discard(process: subprocess.Popen[bytes], scratch: str) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _forget(folder: Path, named: Any) -> None:
-    """Removes a folder that nobody named and nothing was written to."""
-    if named is None:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+class _Traces:
+    """What a run that is refused leaves: all that was not in its folder before, and the folder if nothing was."""
+
+    def __init__(self, folder: Path, is_new: bool) -> None:
+        self._folder, self._is_new = folder, is_new or not folder.exists()
+        self._before = set() if self._is_new else set(folder.glob("records*.jsonl"))
+
+    def remove(self) -> None:
+        if self._is_new and (self._folder / "train.log").exists():
+            return  # it had begun
+        for path in set(self._folder.glob("records*.jsonl")) - self._before:
+            path.unlink()
+        if self._is_new:
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
 
 
 def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_inputs.PathLike] = None,
@@ -186,6 +196,7 @@ def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_
     """
     resume = options.get("resume")
     folder = _inputs.run_folder(run, resume)
+    traces = _Traces(folder, run is None and resume is None)
     scratch = tempfile.mkdtemp(prefix="moeloom-")
     try:
         named: Dict[str, Any] = {"model": _inputs.saved(model, f"{scratch}/model"), "data": _inputs.data(data, folder),
@@ -197,7 +208,7 @@ def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_
         begun = Run(folder, ["train", *_program.arguments({**named, **options})], ranks, scratch)
     except BaseException:
         shutil.rmtree(scratch)
-        _forget(folder, run or resume)
+        traces.remove()
         raise
     try:
         begun.wait_for_start()
@@ -205,7 +216,7 @@ def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_
         begun.stop()
         raise
     except Error:
-        _forget(folder, run or resume)
+        traces.remove()
         raise
     return begun
 

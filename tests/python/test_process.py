@@ -4,16 +4,19 @@ import os
 import re
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import torch
 from support import python
 
 import moeloom
+from moeloom import _library, _program
 
 # A product of torch's, and how many threads worked for it: those whose own time grew by a tenth of it or more.
 WORKERS = """
 import os, torch
 from pathlib import Path
+from unittest import mock
 def ticks():
     stats = {t.name: (t / "stat").read_text().rsplit(")", 1)[1].split() for t in Path("/proc/self/task").iterdir()}
     return {name: int(fields[11]) + int(fields[12]) for name, fields in stats.items()}
@@ -126,11 +129,22 @@ print(peak() - before)""", OMP_NUM_THREADS="1")
     def test_a_library_that_is_none(self):
         code = """
 import moeloom
+from moeloom import _library, _program
 try: moeloom.info()
 except moeloom.Error as error: print(type(error).__name__, error)"""
         self.assertRegex(python(code, MOELOOM_LIBRARY="/nowhere/lib.so"), "^IoError .*MOELOOM_LIBRARY")
         libc = re.search(r"/\S*libc\.so\.6", Path("/proc/self/maps").read_text()).group()
         self.assertRegex(python(code, MOELOOM_LIBRARY=libc), "^ConfigError .*not the library of moeloom")
+
+    def test_a_short_path_has_a_program_and_a_library_too(self):
+        for folder in ("/moeloom", "/app/moeloom", "/opt/app/moeloom"):
+            with mock.patch.object(_library, "PACKAGE", Path(folder)), mock.patch.object(
+                    _program, "PACKAGE", Path(folder)), mock.patch.dict(os.environ, PATH="/nowhere"):
+                os.environ.pop("MOELOOM_LIBRARY", None)
+                os.environ.pop("MOELOOM_PROGRAM", None)
+                self.assertEqual(Path(_library.library_path()).name, _library.NAME)
+                with self.assertRaisesRegex(moeloom.IoError, "MOELOOM_PROGRAM"):
+                    _program.program()
 
     def test_errors_are_what_python_users_catch(self):
         for error, builtin in ((moeloom.ShapeError, ValueError), (moeloom.ConfigError, ValueError),

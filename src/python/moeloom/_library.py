@@ -66,10 +66,15 @@ def _wrong_argument(name: str, arguments: Sequence[Any], said: str) -> str:
     return f"argument {place.group(1)} of {name} is {value!r:.80}, a {type(value).__name__}; see moeloom/c/moeloom.h"
 
 
+def above(levels: int) -> List[Path]:
+    """The folder so many levels above the one that the package is in; none where a short path, /app/moeloom, ends."""
+    return list(PACKAGE.parents)[levels:levels + 1]
+
+
 def _beside_the_package() -> List[Path]:
     # A wheel has it in the package; `cmake --install` in the lib folder of lib/python3/dist-packages/moeloom.
-    lib = PACKAGE.parents[2]
-    return [PACKAGE / NAME, lib / NAME, *sorted(lib.glob(f"*-linux-gnu*/{NAME}"))]
+    installed = [path for lib in above(2) for path in (lib / NAME, *sorted(lib.glob(f"*-linux-gnu*/{NAME}")))]
+    return [PACKAGE / NAME, *installed]
 
 
 def library_path() -> str:

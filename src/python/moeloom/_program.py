@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import IO, Any, Dict, List, Mapping, Sequence
 
-from ._library import PACKAGE, library_path
+from ._library import PACKAGE, above, library_path
 from .errors import ConfigError, CorruptError, Error, IoError, MpiError
 
 # src/run/record/exit_code.hpp
@@ -37,7 +37,7 @@ def program() -> str:
     if asked:
         return asked
     library = Path(library_path()).resolve().parent
-    beside = [PACKAGE / "bin", PACKAGE.parents[3] / "bin", library, library.parent / "bin"]
+    beside = [PACKAGE / "bin", *(prefix / "bin" for prefix in above(3)), library, library.parent / "bin"]
     found = [str(folder / "moeloom") for folder in beside if (folder / "moeloom").is_file()]
     path = found[0] if found else shutil.which("moeloom")
     if path is None:

@@ -4,6 +4,8 @@ import gc
 import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,9 +20,29 @@ SMALL = {"layers": 2, "hidden": 32, "inter": 32, "experts": 4, "heads": 2, "kv_h
          "global_batch": 4, "eval_every": 5, "save_every": 5, "threads": 1}
 RECORDS = [{"text": "In the beginning was the word. " * 30} for _ in range(20)]
 
+PACKAGE = str(Path(__file__).resolve().parents[2] / "src" / "python")
+
 
 def interrupt(seconds):
     threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def hidden(folder):
+    return list(Path(folder).glob(".sidecar-*"))
+
+
+def within(seconds, condition):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.1)
+    return condition()
+
+
+def alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class Sidecar(unittest.TestCase):
@@ -135,11 +157,56 @@ class Sidecar(unittest.TestCase):
                     (Path(folder) / name).write_bytes((donor / name).read_bytes())
         run = moeloom.train(Model(), "corpus.txt", steps=2, seq_len=32, global_batch=4)
         self.assertEqual(len(list(run)), 2)
+        self.assertEqual([path.name for path in hidden(run.folder)[0].iterdir()], ["output.txt"])
         with self.assertRaises(TypeError):
             moeloom.train(5, "corpus.txt")
+        folder = run.folder
         del run
         gc.collect()
         self.assertEqual(list(self.folder.glob("moeloom-*")), [], "folders that were only for the run")
+        self.assertEqual(hidden(folder), [])
+        self.assertEqual([path for path in Path("runs").iterdir() if not (path / "train.log").exists()], [])
+
+    def test_ends_with_a_checkpoint_when_python_ends(self):
+        for number, (ranks, end) in enumerate(((1, "os._exit(0)"), (2, "os.kill(os.getpid(), signal.SIGKILL)"),
+                                               (1, "sys.exit()"))):
+            folder = Path(f"orphan{number}")
+            code = f"""
+import moeloom, os, signal, sys, threading
+def work():
+    global run
+    run = moeloom.train(None, "corpus.txt", run="{folder}", ranks={ranks}, steps=1000000, **{SMALL})
+thread = threading.Thread(target=work)  # the run ends with Python, not with the thread that began it
+thread.start(); thread.join()
+for step in run:
+    if step["step"] == 30: break
+print(run.running, run._process.pid, flush=True)
+{end}"""
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
+                                  timeout=120, env={**os.environ, "PYTHONPATH": PACKAGE})
+            self.assertEqual(done.stdout.split()[0:1], ["True"], done.stderr)
+            self.assertTrue(within(60, lambda: not alive(int(done.stdout.split()[1]))), "the run goes on")
+            last = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()][-1]
+            self.assertGreaterEqual(last, 30)
+            self.assertTrue((folder / f"checkpoint-{last + 1}").is_dir())
+            self.assertEqual(len(hidden(folder)), 1)
+            more = moeloom.train(None, None, ranks=ranks, resume=folder, steps=last + 3)
+            self.assertEqual(len(hidden(folder)), 1, "its own alone")
+            more.wait()
+
+    def test_a_folder_that_cannot_be(self):
+        with self.assertRaisesRegex(moeloom.IoError, "corpus.txt cannot hold a run: .*; name another"):
+            self.train(run="corpus.txt")
+
+    def test_folders_of_a_run_that_goes_on_stay(self):
+        run = self.train(run="mine", steps=1000000)
+        with self.assertRaisesRegex(moeloom.ConfigError, "^mine holds a run already"):
+            next(iter(run))
+            self.train(run="mine", steps=2).wait()
+        gc.collect()
+        self.assertEqual(len(hidden(run.folder)), 1)
+        self.assertIsInstance(run.output, str)
+        run.stop()
 
     def test_plan_has_a_row_a_mesh(self):
         rows = moeloom.plan(ranks=2, **{name: SMALL[name] for name in ("layers", "hidden", "inter", "experts")})

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Mapping, Optional, Union
@@ -54,6 +58,33 @@ def _records(lines: bytes, folder: Path) -> Path:
         if path.read_bytes() == lines:
             return path
     raise IoError(f"{folder} has records.jsonl and 998 more; name another folder by run=")
+
+
+_SCRATCH = ".sidecar-"
+MODEL, TOKENIZER = "model", "tokenizer"
+OUTPUT = "output.txt"  # in a scratch folder; locked as long as the run has it open, in whatever process
+
+
+def scratch_folder(folder: Path) -> Path:
+    """A hidden folder in the run's, for a model that is handed over and for what the program prints.
+
+    Removes those of runs that ended when no Python watched.
+    """
+    for old in folder.glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError), open(old / OUTPUT, "rb") as output:
+            fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(old, ignore_errors=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder.resolve()))
+    except OSError as error:
+        raise IoError(f"{folder} cannot hold a run: {error.strerror}; name another folder by run=") from error
+
+
+def forget_saved(scratch: Path) -> None:
+    """What an ended run needs no longer, and may be large; what it printed stays as long as its Run."""
+    for name in (MODEL, TOKENIZER):
+        shutil.rmtree(scratch / name, ignore_errors=True)
 
 
 def _new_folder() -> Path:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
+import queue
 import shlex
 import shutil
+import signal
 import subprocess
+import threading
+from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Any, Dict, List, Mapping, Sequence
+from typing import IO, Any, Callable, Dict, List, Mapping, Sequence
 
 from ._library import PACKAGE, above, library_path
 from .errors import ConfigError, CorruptError, Error, IoError, MpiError
@@ -16,6 +22,8 @@ from .errors import ConfigError, CorruptError, Error, IoError, MpiError
 STOPPED = 75
 _FAILED = 1
 _OF_CODE = {_FAILED: ConfigError, 65: IoError, 69: MpiError, 70: CorruptError, 74: IoError, 76: MpiError}
+
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 # As launch/env.sh has them, for ranks on one machine.
 _LAUNCHER = {
@@ -71,16 +79,52 @@ def environment() -> Dict[str, str]:
     return {**_LAUNCHER, **(_AS_ROOT if os.geteuid() == 0 else {}), **own}
 
 
+def _ending_with(parent: int) -> Callable[[], None]:
+    """For a process between fork and exec: when the thread that started it is gone, it gets SIGUSR1.
+
+    Not SIGTERM: mpirun ends its ranks at once on that, and hands SIGUSR1 on, behind which is a checkpoint.
+    """
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # found here: behind a fork no more than a call is safe
+
+    def ask() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, int(signal.SIGUSR1), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(STOPPED)
+    return ask
+
+
+@functools.lru_cache(maxsize=None)
+def _starter(_process: int) -> queue.SimpleQueue[Callable[[], None]]:
+    """Calls what it is given in a thread that lasts as long as this process: the kernel asks for the thread's end."""
+    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            calls.get()()
+    threading.Thread(target=serve, name="moeloom", daemon=True).start()
+    return calls
+
+
 def start(words: Sequence[str], output: IO[bytes], ranks: int = 1) -> subprocess.Popen[bytes]:
     """On one rank the program itself, on several under mpirun, or what MOELOOM_MPIRUN says.
 
-    In a session of its own: a Ctrl-C is for Python, which decides what becomes of the run.
+    In a session of its own: a Ctrl-C is for Python, which decides what becomes of the run. It ends with this process.
     """
     launcher = shlex.split(os.environ.get("MOELOOM_MPIRUN", "mpirun")) if ranks > 1 else []
     command = [*launcher, *(["-n", str(ranks)] if launcher else []), program(), *words]
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def call() -> None:
+        try:
+            started.set_result(subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment(),
+                start_new_session=True, preexec_fn=_ending_with(os.getpid())))
+        except BaseException as error:
+            started.set_exception(error)
+    _starter(os.getpid()).put(call)
     try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                env=environment(), start_new_session=True)
+        return started.result()
     except OSError as error:
         raise IoError(f"{command[0]} cannot be started: {error.strerror}") from error
 

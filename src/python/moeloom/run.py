@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import shutil
 import signal
@@ -28,13 +29,14 @@ class Run:
     iteration early stops nothing.
     """
 
-    def __init__(self, folder: _inputs.PathLike, words: Sequence[str], ranks: int, scratch: str) -> None:
+    def __init__(self, folder: _inputs.PathLike, words: Sequence[str], ranks: int, scratch: Path) -> None:
         self.folder = Path(folder)
         self._before = {name: self._stamp(name) for name in ("metrics.jsonl", "train.log")}
-        self._output = Path(scratch) / "output.txt"
+        self._output = scratch / _inputs.OUTPUT
         self._launched = ranks > 1
         self._asked = self._told = False  # to stop
         with open(self._output, "wb") as output:
+            fcntl.flock(output, fcntl.LOCK_SH)
             self._process = _program.start(words, output, ranks)
         weakref.finalize(self, _discard, self._process, scratch)
 
@@ -52,6 +54,8 @@ class Run:
 
     def _raise_failure(self) -> None:
         code = self._process.poll()
+        if code is not None:
+            _inputs.forget_saved(self._output.parent)
         if code not in (None, 0, _program.STOPPED):
             raise _program.failure(code, self.output)
 
@@ -163,8 +167,8 @@ class Run:
         return f"<moeloom.Run {self.folder} {state}>"
 
 
-def _discard(process: subprocess.Popen[bytes], scratch: str) -> None:
-    """What only a run that goes on needs: its output, and the model that it was given."""
+def _discard(process: subprocess.Popen[bytes], scratch: Path) -> None:
+    """What only a run that goes on needs: its output, and the model that it was given. Else the next one removes it."""
     if process.poll() is not None:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -193,14 +197,18 @@ def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_
     model: a folder, a model of transformers, or None: a new one by options as layers=4, or the one that resume= names.
     data: a file, a list of files, or a list of records. run: the folder for metrics and checkpoints; None: a new one in
     runs/. options: those of `moeloom train --help`, `-` written `_`; tokenizer may be transformers' object.
+
+    The run goes on though nobody holds the Run, but not without this Python: when that ends, is killed or its kernel is
+    restarted, the run stops with a checkpoint. What shall outlive it is started in a shell: `nohup mpirun moeloom ...`.
     """
     resume = options.get("resume")
     folder = _inputs.run_folder(run, resume)
     traces = _Traces(folder, run is None and resume is None)
-    scratch = tempfile.mkdtemp(prefix="moeloom-")
+    scratch = _inputs.scratch_folder(folder)
     try:
-        named: Dict[str, Any] = {"model": _inputs.saved(model, f"{scratch}/model"), "data": _inputs.data(data, folder),
-                                 "tokenizer": _inputs.saved(options.pop("tokenizer", None), f"{scratch}/tokenizer")}
+        named: Dict[str, Any] = {
+            "model": _inputs.saved(model, str(scratch / _inputs.MODEL)), "data": _inputs.data(data, folder),
+            "tokenizer": _inputs.saved(options.pop("tokenizer", None), str(scratch / _inputs.TOKENIZER))}
         if resume is None or run is not None:
             named["run"] = folder
         if resume is None or ep != 1:
@@ -216,6 +224,7 @@ def train(model: Any, data: Any, *, ranks: int = 1, ep: int = 1, run: Optional[_
         begun.stop()
         raise
     except Error:
+        shutil.rmtree(scratch, ignore_errors=True)
         traces.remove()
         raise
     return begun

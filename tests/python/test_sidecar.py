@@ -83,7 +83,7 @@ class Sidecar(unittest.TestCase):
         for step in run:
             seen.append(step["step"])
             if len(seen) == 20:
-                os.kill(os.getpid(), signal.SIGINT)
+                interrupt(0.3)
         self.assertTrue(run.stopped)
         self.assertGreaterEqual(seen[-1], 19)
         self.assertEqual(run.checkpoint().name, f"checkpoint-{seen[-1] + 1}")
@@ -97,6 +97,43 @@ class Sidecar(unittest.TestCase):
         run = self.train(steps=1000000)
         interrupt(0.3)
         self.assertTrue(run.wait().stopped)
+
+    def test_ctrl_c_in_a_loops_body_is_an_interrupt(self):
+        run = self.train(steps=1000000)
+        left = iter(run)
+        next(left)
+        with self.assertRaises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        self.assertTrue(run.running)
+        thread = threading.Thread(target=left.close)
+        thread.start()
+        thread.join()
+        self.assertTrue(run.stop().stopped)
+
+    def test_ctrl_c_stops_that_of_two_runs_that_is_waited_for(self):
+        runs = [self.train(run=name, steps=1000000) for name in "ab"]
+        iterations = [iter(run) for run in runs]
+        for _ in range(3):
+            for iteration in iterations:
+                next(iteration)
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+        for mine, other in (runs, runs[::-1]):
+            self.assertTrue(mine.running)
+            was = other.running
+            interrupt(0.3)
+            for _ in iterations[runs.index(mine)]:
+                pass
+            self.assertTrue(mine.stopped)
+            self.assertEqual(other.running, was)
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_a_handler_that_came_meanwhile_stays(self):
+        run, mine = self.train(steps=3), lambda *_: None
+        self.addCleanup(signal.signal, signal.SIGINT, signal.default_int_handler)
+        for _ in run:
+            signal.signal(signal.SIGINT, mine)
+        self.assertIs(signal.getsignal(signal.SIGINT), mine)
 
     def test_leaving_an_iteration_stops_nothing(self):
         run = self.train(steps=1000000)

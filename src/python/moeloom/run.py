@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, TextIO, Union
 
 from . import _inputs, _program
 from .errors import Error, IoError
@@ -25,8 +25,8 @@ _START = 60.0  # seconds after which train() returns though the run has not begu
 class Run:
     """A training that goes on by itself. Iterating gives what metrics.jsonl has, from its first line on, as it comes.
 
-    Ctrl-C in wait() or in an iteration, the loop's body too, is stop(); a second one ends the run at once. Leaving an
-    iteration early stops nothing.
+    Ctrl-C while wait() or an iteration waits is stop() of the run that is waited for; a second one ends it at once. In
+    the loop's body it is what it is anywhere, a KeyboardInterrupt. Leaving an iteration early stops nothing.
     """
 
     def __init__(self, folder: _inputs.PathLike, words: Sequence[str], ranks: int, scratch: Path) -> None:
@@ -81,32 +81,36 @@ class Run:
         return self._process.poll() == _program.STOPPED
 
     def __iter__(self) -> Iterator[Dict[str, Any]]:
-        with self._interruptible():
-            while self.running and not self._is_new("metrics.jsonl"):
-                self._pause()
-            if self._is_new("metrics.jsonl"):
-                yield from self._follow()
-            self._raise_failure()
+        self._wait_until(lambda: self._is_new("metrics.jsonl"))
+        if self._is_new("metrics.jsonl"):
+            with open(self.folder / "metrics.jsonl", encoding="utf8") as file:
+                while line := self._next_line(file):
+                    yield json.loads(line)
+        self._raise_failure()
 
-    def _follow(self) -> Iterator[Dict[str, Any]]:
-        with open(self.folder / "metrics.jsonl", encoding="utf8") as file:
-            begun = ""
-            while True:
-                running = self.running  # asked first: what an ended run wrote is all there
-                begun += file.readline()
-                if begun.endswith("\n"):
-                    yield json.loads(begun)
-                    begun = ""
-                elif not running:
-                    return
-                else:
+    def _next_line(self, file: TextIO) -> str:
+        """Waits for a whole one; empty at the end."""
+        begun = ""
+
+        def is_whole() -> bool:
+            nonlocal begun
+            begun += file.readline()
+            return begun.endswith("\n")
+        self._wait_until(is_whole)
+        return begun if begun.endswith("\n") else ""
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Until then or until the run has ended, and the condition has seen what it left."""
+        with self._interruptible():
+            running = True
+            while not condition() and running:
+                running = self.running
+                if running:
                     self._pause()
 
     def wait(self) -> Run:
         """Returns at the end; raises what the program said was wrong."""
-        with self._interruptible():
-            while self.running:
-                self._pause()
+        self._wait_until(lambda: False)
         self._raise_failure()
         return self
 
@@ -138,15 +142,16 @@ class Run:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C is stop() inside, where it would have been a KeyboardInterrupt."""
+        """Ctrl-C is stop() inside, where it would have been a KeyboardInterrupt. Around no yield to the caller."""
+        handler = self._interrupted  # one object: each look at a method makes another
         ours = (threading.current_thread() is threading.main_thread()
                 and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
         if ours:
-            signal.signal(signal.SIGINT, self._interrupted)
+            signal.signal(signal.SIGINT, handler)
         try:
             yield
         finally:
-            if ours:
+            if ours and signal.getsignal(signal.SIGINT) is handler:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def checkpoint(self) -> Path:

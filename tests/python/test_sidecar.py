@@ -245,6 +245,28 @@ print(run.running, run._process.pid, flush=True)
         self.assertIsInstance(run.output, str)
         run.stop()
 
+    def test_a_long_prompt_goes_through_a_file(self):
+        words, size = "In the beginning ", 128 * 1024
+        long = words * (size // len(words) + 1)
+        given = []
+
+        def ran(command):
+            given.append(command[-1])
+            file = Path(command[-1].removeprefix("--prompts="))
+            return "".join(json.dumps({"text": str(len(line))}) + "\n" for line in file.read_text().splitlines())
+        with mock.patch.object(_program, "run", ran):
+            self.assertEqual(moeloom.generate("mine", long), str(len(long)))
+            self.assertEqual(moeloom.generate("mine", [long, "x"]), [str(len(long)), "1"])
+        self.assertTrue(all(word.startswith("--prompts=") for word in given))
+        with self.assertRaisesRegex(moeloom.ConfigError, r"a prompt of \d+ bytes has line ends; .*shorten it"):
+            moeloom.generate("mine", "\n" + long)
+        for size in (size // 2, size // 2 + 1, size):  # the longest that is a word, and one that is not: both arrive
+            with self.assertRaisesRegex(moeloom.IoError, "nowhere"):
+                moeloom.generate("nowhere", "x" * size)
+        for prompt in (None, 5, [5], [None], b"x"):
+            with self.assertRaises(TypeError):
+                moeloom.generate("mine", prompt)
+
     def test_plan_has_a_row_a_mesh(self):
         rows = moeloom.plan(ranks=2, **{name: SMALL[name] for name in ("layers", "hidden", "inter", "experts")})
         self.assertEqual({(row["dp"], row["ep"]) for row in rows}, {(1, 2), (2, 1)})

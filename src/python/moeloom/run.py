@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, TextIO, Union
 
 from . import _inputs, _program
-from .errors import Error, IoError
+from .errors import ConfigError, Error, IoError
 
 _PAUSE = 0.05  # seconds between two looks at a run
+_ARGUMENT = 64 * 1024  # bytes of a prompt in a word; Linux takes 128 KiB, but Open MPI makes one of all that are given
 _START = 60.0  # seconds after which train() returns though the run has not begun to log
 
 
@@ -247,20 +248,35 @@ def generate(model: Any, prompt: Union[str, Sequence[str]], **options: Any) -> U
         if tokenizer is not None:
             _inputs.saved(tokenizer, folder)
         common = ["generate", *_program.arguments({"model": folder, **options})]
-        if isinstance(prompt, str):
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        for text in prompts:
+            if not isinstance(text, str):
+                raise TypeError(f"prompt holds a {type(text).__name__}; expected a str, or a list of them")
+        if isinstance(prompt, str) and len(prompt.encode("utf8")) <= _ARGUMENT:
             return _added(common, prompt)
-        prompts = list(prompt)
-        if not prompts:
-            return []
-        if any(not text or "\n" in text or "\r" in text for text in prompts):  # a file has a prompt a line
-            return [_added(common, text) for text in prompts]
-        file = Path(scratch) / "prompts.txt"
-        file.write_text("".join(text + "\n" for text in prompts), "utf8")
-        lines = _program.run([*common, f"--prompts={file}"]).split("\n")
-        return [json.loads(line)["text"] for line in lines if line.startswith("{")]
+        if all(_is_a_line(text) for text in prompts):
+            added = _added_to_lines(common, prompts, Path(scratch) / "prompts.txt") if prompts else []
+        else:
+            added = [_added(common, text) for text in prompts]
+        return added[0] if isinstance(prompt, str) else added
+
+
+def _is_a_line(prompt: str) -> bool:
+    """Whether a file that has a prompt a line can hold it."""
+    return bool(prompt) and "\n" not in prompt and "\r" not in prompt
+
+
+def _added_to_lines(common: Sequence[str], prompts: Sequence[str], file: Path) -> List[str]:
+    file.write_text("".join(text + "\n" for text in prompts), "utf8")
+    lines = _program.run([*common, f"--prompts={file}"]).split("\n")
+    return [json.loads(line)["text"] for line in lines if line.startswith("{")]
 
 
 def _added(common: Sequence[str], prompt: str) -> str:
+    size = len(prompt.encode("utf8"))
+    if size > _ARGUMENT:
+        raise ConfigError(f"a prompt of {size} bytes has line ends; expected {_ARGUMENT} bytes at most, or a single "
+                          "line of any length: shorten it, or replace its line ends")
     out = _program.run([*common, f"--prompt={prompt}"])
     return out.removeprefix(prompt).removesuffix("\n")
 

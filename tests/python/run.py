@@ -20,7 +20,10 @@ def main():
         return 77
     loader = unittest.TestLoader()
     tests = loader.loadTestsFromNames(sys.argv[1:]) if sys.argv[1:] else loader.discover(str(HERE))
-    return 0 if unittest.TextTestRunner(verbosity=1).run(tests).wasSuccessful() else 1
+    result = unittest.TextTestRunner(verbosity=1).run(tests)
+    for _, reason in result.skipped:
+        print(f"skipped: {reason}")
+    return 0 if result.wasSuccessful() else 1
 
 
 if __name__ == "__main__":

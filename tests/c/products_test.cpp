@@ -175,7 +175,9 @@ TEST(CProducts, SayWhatDoesNotFit) {
 }
 
 TEST(CProducts, NoExpertsAreNoError) {
-  const Array stack({0, kDepth, kWidth}), x({0, kDepth}), y({0, kWidth}), counts = Array::integers({}, {0});
+  using Shape = std::vector<Index>;
+  const Array stack(Shape{0, kDepth, kWidth}), x(Shape{0, kDepth}), y(Shape{0, kWidth});
+  const Array counts = Array::integers({}, {0});
   for (const std::int64_t distance : {std::int64_t{1}, kDepth * kWidth}) {  // as NumPy and torch have it
     ml_array weights = stack.get();
     weights.stride[0] = distance;

@@ -24,7 +24,7 @@ _START = 60.0  # seconds after which train() returns though the run has not begu
 
 
 class Run:
-    """A training that goes on by itself. Iterating gives what metrics.jsonl has, from its first line on, as it comes.
+    """A training beside this Python. Iterating gives what metrics.jsonl has, from its first line on, as it comes.
 
     Ctrl-C while wait() or an iteration waits is stop() of the run that is waited for; a second one ends it at once. In
     the loop's body it is what it is anywhere, a KeyboardInterrupt. Leaving an iteration early stops nothing.

@@ -44,8 +44,11 @@ def program() -> str:
     asked = os.environ.get("MOELOOM_PROGRAM")
     if asked:
         return asked
-    library = Path(library_path()).resolve().parent
-    beside = [PACKAGE / "bin", *(prefix / "bin" for prefix in above(3)), library, library.parent / "bin"]
+    library = Path(library_path())
+    beside = [PACKAGE / "bin", *(prefix / "bin" for prefix in above(3))]
+    if library.name != str(library):  # else the loader finds it, wherever that is
+        folder = library.resolve().parent
+        beside += [folder, folder.parent / "bin"]
     found = [str(folder / "moeloom") for folder in beside if (folder / "moeloom").is_file()]
     path = found[0] if found else shutil.which("moeloom")
     if path is None:

@@ -1,10 +1,13 @@
 """What autograd does with a layer: backward twice, derivatives of derivatives, checkpoints, hooks, compile."""
 
 import unittest
+import warnings
 from unittest import mock
 
+import hf_classes
 import torch
 from layers import EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, backward, gradient_of, layer, layer_inputs
+from patched import X, step
 from support import difference, python, random, same
 from torch.utils.checkpoint import checkpoint
 
@@ -143,3 +146,31 @@ class Compile(unittest.TestCase):
         self.assertLess(difference(got, wanted + 1), 1e-6)
         got.sum().backward()
         self.assertGreater(float(moe.experts.down_proj.grad.abs().max()), 0)
+
+    def test_patched_models_compute_what_they_did(self):
+        for layout in hf_classes.LAYOUTS:
+            with self.subTest(layout):
+                torch._dynamo.reset()
+                a_model = hf_classes.model(layout)
+                wanted = step(a_model)
+                mt.apply_default_kernels(a_model)
+                compiled = torch.compile(a_model, backend="eager")
+                for _ in range(2):
+                    a_model.zero_grad(set_to_none=True)
+                    loss = compiled(X)
+                    loss.backward()
+                    self.assertAlmostEqual(loss.item(), wanted[0], places=5)
+                    for name, parameter in a_model.named_parameters():
+                        self.assertLess(difference(parameter.grad, wanted[1][name]), 5e-6, name)
+
+    def test_it_does_not_look_into_the_library(self):
+        torch._dynamo.reset()
+        experts, (x, idx, weights) = layer(), layer_inputs()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.compile(lambda x: mt.ExpertsFunction.apply(x, idx, weights, experts) + 1, backend="eager")(x)
+        self.assertEqual([str(one.message) for one in caught if "moeloom" in str(one.message)], [])
+
+    def test_who_does_not_compile_imports_no_compiler(self):
+        code = "import sys, torch; before = 'torch._dynamo' in sys.modules; import moeloom.torch; "
+        self.assertEqual(python(code + "print('torch._dynamo' in sys.modules and not before)"), "False")

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from .._group import Experts, Stacks, group_of
 from ..errors import ConfigError, SpentError
+from ._compile import outside_graphs
 from ._kept import Destination
 from ._tensors import given, indices, maybe, view
 from ._tickets import Tickets
@@ -93,6 +94,7 @@ class ExpertsFunction:
     """
 
     @staticmethod
+    @outside_graphs
     def apply(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
               experts: ExpertWeights) -> torch.Tensor:
         # Weights are arguments so that autograd sees them; grad mode is off inside forward.

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ..errors import SpentError
+from ._compile import outside_graphs
 
 FORMATS = (torch.float32, torch.bfloat16, torch.float16)
 ATTRIBUTES = ("forward", "moe", "_apply_gate")
@@ -40,6 +41,11 @@ class Patch:
     attribute = "forward"
     settings: Tuple[Any, ...] = ()
     reason = ""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "__call__" in cls.__dict__:
+            cls.__call__ = outside_graphs(cls.__call__)  # type: ignore[method-assign]
 
     def sizes(self) -> Tuple[int, int, int]:
         """Of experts: how many, hidden, intermediate."""

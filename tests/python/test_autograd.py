@@ -171,6 +171,15 @@ class Compile(unittest.TestCase):
             torch.compile(lambda x: mt.ExpertsFunction.apply(x, idx, weights, experts) + 1, backend="eager")(x)
         self.assertEqual([str(one.message) for one in caught if "moeloom" in str(one.message)], [])
 
+    def test_a_function_breaks_the_graph_once(self):
+        weight, counts = random(2, 8, 3), torch.tensor([2, 2])
+        for function in (lambda x: mt.SwigluFunction.apply(2 * x) + 1, lambda x: mt.gmm(2 * x, weight, counts) + 1,
+                         lambda x: mt.RMSNormFunction.apply(2 * x, torch.ones(8), 1e-6) + 1):
+            torch._dynamo.reset()
+            x = random(4, 8).requires_grad_()
+            self.assertTrue(same(torch.compile(function, backend="eager")(x).detach(), function(x).detach()))
+            self.assertEqual(torch._dynamo.explain(function)(x).graph_break_count, 1)
+
     def test_who_does_not_compile_imports_no_compiler(self):
         code = "import sys, torch; before = 'torch._dynamo' in sys.modules; import moeloom.torch; "
         self.assertEqual(python(code + "print('torch._dynamo' in sys.modules and not before)"), "False")

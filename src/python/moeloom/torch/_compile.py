@@ -24,3 +24,16 @@ def outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
             ready.append(disable(function))
         return ready[0](*arguments, **named)
     return call
+
+
+class Function(torch.autograd.Function):
+    """One whose forward and backward the compiler does not trace."""
+
+    @classmethod
+    def apply(cls, *arguments: Any) -> Any:
+        return _apply(super().apply, *arguments)
+
+
+@outside_graphs
+def _apply(apply: Callable[..., Any], *arguments: Any) -> Any:
+    return apply(*arguments)

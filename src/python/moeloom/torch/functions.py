@@ -6,13 +6,13 @@ from ctypes import byref, c_int64
 from typing import Any, Optional, Tuple
 
 import torch
-from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import _words
 from .._library import library
 from .._table import REPLACE, GluSettings
 from ..errors import ShapeError
+from ._compile import Function
 from ._experts_function import ExpertsFunction
 from ._tensors import flat, given, indices, maybe, view
 from .products import GmmFunction, HybridGmmFunction, gmm, grouped_mm

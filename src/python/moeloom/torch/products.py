@@ -6,13 +6,13 @@ from ctypes import pointer
 from typing import Any, List, Tuple
 
 import torch
-from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .._library import library
 from .._table import IN_OUT, OUT_IN, REPLACE, Array, Weights
 from ..arrays import require_dims
 from ..errors import ShapeError
+from ._compile import Function
 from ._tensors import given, indices, view
 
 _lib = library()

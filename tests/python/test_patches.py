@@ -127,10 +127,9 @@ class Layouts(Case):
 
     def test_parametrised_stacks_can_be_copied(self):
         a_model = model("5.x stack")
-        wanted = step(a_model)[0]
         mt.apply_default_kernels(a_model)
-        parametrize.register_parametrization(a_model.block.moe_experts, "down_proj", torch.nn.Identity())
-        self.assertAlmostEqual(step(a_model)[0], wanted, places=5)
+        parametrize.register_parametrization(a_model.block.moe_experts, "down_proj", torch.nn.Tanh())
+        wanted = step(a_model)[0]
         twin = copy.deepcopy(a_model)
         self.assertAlmostEqual(step(twin)[0], wanted, places=5)
 

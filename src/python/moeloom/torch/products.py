@@ -71,7 +71,8 @@ def gmm(x: torch.Tensor, weight: torch.Tensor, counts: torch.Tensor) -> torch.Te
 def grouped_mm(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:  # noqa: A002
     """As transformers' `_grouped_mm`: input [S, C], weight [E, C, N], offs [E] the ends of the groups -> [S, N].
 
-    The result has the dtype of weight, to which input is cast. Rows behind the last group belong to no expert, and are 0 in the result.
+    The result has the dtype of weight, to which input is cast. Rows behind the last group belong to no expert, and are
+    0 in the result.
     """
     input = input.to(weight.dtype)  # noqa: A001
     ends = indices(offs, "offs", "E").to(torch.int64)

@@ -76,6 +76,16 @@ class AdamW(unittest.TestCase):
         one, other = parameters(torch.bfloat16), parameters(torch.bfloat16)
         self.assertTrue(all(map(same, steps(mt.AdamW(one), one), steps(mt.AdamW(other), other))))
 
+    def test_zero_grad_sets_to_none_whichever_torch(self):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        parameter.sum().backward()
+        optimizer = mt.AdamW([parameter])
+        optimizer.zero_grad()
+        self.assertIsNone(parameter.grad)
+        parameter.sum().backward()
+        optimizer.zero_grad(set_to_none=False)
+        self.assertEqual(parameter.grad.tolist(), [0, 0, 0])
+
     def test_leaves_alone_what_has_no_gradient(self):
         given = parameters()
         before = [parameter.detach().clone() for parameter in given]

@@ -54,6 +54,10 @@ class AdamW(Optimizer):
                 self._update(parameter, state, settings)
         return loss
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Also before torch 2, whose own zeros would be written, and then read and added to."""
+        super().zero_grad(set_to_none)
+
     def _state_of(self, parameter: torch.Tensor) -> Dict[str, Any]:
         if parameter.grad.is_sparse:  # type: ignore[union-attr]
             raise TypeError("a gradient is sparse; expected dense ones, as nn.Embedding(sparse=False) has")

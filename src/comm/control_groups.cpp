@@ -1,5 +1,7 @@
 #include "comm/control_groups.hpp"
 
+#include "base/text.hpp"
+
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -30,10 +32,6 @@ std::optional<Index> number_of(const fs::path& path, const std::string& wanted) 
   return std::nullopt;
 }
 
-bool holds_word(const std::string& list, const std::string& word) {
-  return ("," + list + ",").find("," + word + ",") != std::string::npos;
-}
-
 bool is_folder(const fs::path& path) {
   std::error_code none;
   return fs::is_directory(path, none);
@@ -61,7 +59,8 @@ std::vector<fs::path> group_folders(const fs::path& root, const std::string& kin
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos || line.compare(second + 1, 1, "/") != 0) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (controllers.empty() || holds_word(controllers, kind))
+    const std::vector<std::string> kinds = split(controllers, ',');
+    if (controllers.empty() || std::ranges::find(kinds, kind) != kinds.end())
       add_folders(tree_of(root, controllers, kind), line.substr(second + 1), folders);
   }
   return folders;

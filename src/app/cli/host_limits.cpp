@@ -1,6 +1,7 @@
 #include "cli/host_limits.hpp"
 
 #include "base/host_name.hpp"
+#include "base/text.hpp"
 #include "comm/control_groups.hpp"
 #include "moeloom/comm/session.hpp"
 
@@ -32,16 +33,12 @@ bool copies_are_refused() {
   return ::process_vm_readv(::getpid(), &target, 1, &source, 1, 0) != 1;
 }
 
-bool holds_word(const std::string& list, const std::string& word) {
-  return ("," + list + ",").find("," + word + ",") != std::string::npos;
-}
-
 /// Whether a list of Open MPI's components, "a,b" or "^a,b" for all but these, has one of `names`.
 bool chooses(const std::string& list, std::initializer_list<const char*> names) {
   const bool excludes = list.starts_with('^');
-  const std::string listed = list.substr(excludes ? 1 : 0);
-  const bool named = std::ranges::any_of(names, [&](const char* name) { return holds_word(listed, name); });
-  return listed.empty() || named != excludes;
+  const std::vector<std::string> listed = split(list.substr(excludes ? 1 : 0), ',');
+  const bool named = std::ranges::find_first_of(listed, names) != listed.end();
+  return list.empty() || list == "^" || named != excludes;
 }
 
 /// The first number of the version of Open MPI; 0: another MPI.

@@ -9,8 +9,8 @@ import functools
 import os
 import threading
 import weakref
-from ctypes import byref, c_void_p, pointer
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from ctypes import POINTER, byref, c_int64, c_void_p, pointer
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from . import _words
 from ._library import Handle, library
@@ -64,6 +64,42 @@ class Group:
         if found is None:
             found = self._experts[key] = Experts(self, *key)
         return found
+
+    @property
+    def rank(self) -> int:
+        return int(library().ml_group_rank(self.handle.value))
+
+    @property
+    def size(self) -> int:
+        return int(library().ml_group_size(self.handle.value))
+
+    def mesh(self, ep: int) -> Tuple[Group, Group]:
+        """This rank's ep row and dp column. Collective, as all below but `experts_of`."""
+        row, column = c_void_p(), c_void_p()
+        with self.lock:
+            library().ml_group_mesh(self.handle.value, ep, byref(row), byref(column))
+        return tuple(Group(Handle("group", each.value, "ml_group_close")) for each in (row, column))  # type: ignore
+
+    def experts_of(self, num_experts: int) -> Tuple[int, int]:
+        """Those that this rank of an ep row holds: the first, and how many."""
+        begin, count = c_int64(), c_int64()
+        library().ml_group_experts(self.handle.value, num_experts, byref(begin), byref(count))
+        return begin.value, count.value
+
+    def sum(self, arrays: Sequence[Array], scale: float = 1.0) -> None:
+        """Each array becomes scale times its sum over ranks."""
+        pointers = (POINTER(Array) * len(arrays))(*map(pointer, arrays))
+        with self.lock:
+            library().ml_group_sum(self.handle.value, pointers, len(arrays), scale)
+
+    def barrier(self) -> None:
+        with self.lock:
+            library().ml_group_barrier(self.handle.value)
+
+    def agree(self, error: str = "") -> None:
+        """Raises on every rank where any has an error."""
+        with self.lock:
+            library().ml_group_agree(self.handle.value, error.encode())
 
     def close(self) -> None:
         for experts in self._experts.values():

@@ -1,0 +1,120 @@
+"""Which experts of a model are on this rank: a mark on each module that holds some of a layer's.
+
+A module with stacks [E, ., .] keeps the rows of its own experts, [e, ., .]; a ModuleList keeps the experts themselves,
+at their numbers of the whole layer, and something empty in the place of the others. Parameters stay the objects that
+they were: an optimizer that was made before goes on with what is left of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
+
+import torch
+from torch import nn
+
+from ..errors import ConfigError
+
+_MARK = "_moeloom_share"
+
+
+class Share(NamedTuple):
+    """Experts [begin, begin + count) of num_experts."""
+
+    mesh: Any
+    num_experts: int
+    begin: int
+    count: int
+
+    @property
+    def here(self) -> range:
+        return range(self.begin, self.begin + self.count)
+
+
+class Placed(NamedTuple):
+    """A parameter or buffer of experts. stacked: rows [begin, begin + count) of the whole one's first dimension; else
+    all of one expert's, whose number stands in its name, and which other ranks do not have."""
+
+    share: Share
+    stacked: bool
+
+
+class Elsewhere(nn.Module):
+    """Stands in a list for an expert that another rank holds."""
+
+    def forward(self, *_: Any, **__: Any) -> NoReturn:
+        raise ConfigError("this expert is on another rank; the block that the kernel fused_moe patched reaches it")
+
+
+def share_of(module: nn.Module) -> Optional[Share]:
+    found: Optional[Share] = module.__dict__.get(_MARK)
+    return found
+
+
+def _share(mesh: Any, num_experts: int) -> Share:
+    return Share(mesh, num_experts, *mesh.experts_of(num_experts))
+
+
+def shard_stacks(module: nn.Module, num_experts: int, mesh: Any) -> Share:
+    """The module's own parameters and buffers, all [E, ...], keep this rank's rows; memory of the others is freed."""
+    standing = share_of(module)
+    if standing is not None:
+        return _same(standing, mesh)
+    share = _share(mesh, num_experts)
+    for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+        if tensor.dim() and tensor.size(0) == num_experts and share.count < num_experts:
+            tensor.data = tensor.data[share.begin:share.begin + share.count].clone()
+            tensor.grad = None
+    module.__dict__[_MARK] = share
+    return share
+
+
+def shard_list(experts: nn.ModuleList, mesh: Any) -> Share:
+    """The list keeps this rank's experts; memory of the others is freed, also where an optimizer knows them."""
+    standing = share_of(experts)
+    if standing is not None:
+        return _same(standing, mesh)
+    share = _share(mesh, len(experts))
+    for number in set(range(len(experts))) - set(share.here):
+        for parameter in experts[number].parameters():
+            parameter.data, parameter.grad = parameter.data.new_empty(0), None
+        experts[number] = Elsewhere()
+    experts.__dict__[_MARK] = share
+    return share
+
+
+def _same(standing: Share, mesh: Any) -> Share:
+    if standing.mesh is not mesh:
+        raise ConfigError(f"its experts are shared among the ranks of {standing.mesh!r} already, not of {mesh!r}; load "
+                          "the model again")
+    return standing
+
+
+def shares(model: nn.Module) -> Iterator[Tuple[str, nn.Module, Share]]:
+    """Modules that hold experts, by dotted name."""
+    for name, module in model.named_modules():
+        share = share_of(module)
+        if share is not None:
+            yield name, module, share
+
+
+def local_experts(experts: nn.ModuleList) -> List[Tuple[int, nn.Module]]:
+    """Of a list those that are here, by number; all of one that is not shared."""
+    share = share_of(experts)
+    here = range(len(experts)) if share is None else share.here
+    return [(number, experts[number]) for number in here]
+
+
+def placed(model: nn.Module) -> Dict[str, Placed]:
+    """Parameters and buffers of experts by their names in the model; those of a mesh of ep = 1 too."""
+    found: Dict[str, Placed] = {}
+    for name, module, share in shares(model):
+        is_list = isinstance(module, nn.ModuleList)
+        for inner, tensor in (*module.named_parameters(recurse=is_list), *module.named_buffers(recurse=is_list)):
+            if is_list or (tensor.dim() and tensor.size(0) == share.count):
+                found[f"{name}.{inner}" if name else inner] = Placed(share, not is_list)
+    return found
+
+
+def mesh_of(model: nn.Module) -> Any:
+    """The mesh that its experts are shared on; None where they are not."""
+    return next((share.mesh for _, _, share in shares(model)), None)

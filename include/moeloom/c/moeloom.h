@@ -334,6 +334,10 @@ typedef struct ml_adamw_settings {
 ml_status ml_adamw(const ml_adamw_settings* settings, const ml_array* weight, const ml_array* grad,
                    const ml_array* first, const ml_array* second);
 
+// x [n, ...] -> sums [n] in ML_F64, the sum of squares of each x[i], computed in fp64. Bits depend on x[i]
+// alone.
+ml_status ml_squares(const ml_array* x, const ml_array* sums);
+
 // ---- files of Hugging Face ----
 
 #define ML_MAX_TENSOR_DIMS 8

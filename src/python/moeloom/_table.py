@@ -143,6 +143,7 @@ _FUNCTIONS = """
     ml_trip_free: handle -> nothing
     ml_experts_close: handle -> nothing
     ml_adamw: adamw array array array array
+    ml_squares: array array
     ml_folder_open: text new
     ml_folder_count: handle -> int64
     ml_folder_tensor: handle int64 tensor

@@ -8,8 +8,9 @@ from .functions import (ExpertsFunction, GmmFunction, HybridGmmFunction, Permute
 from .kernels import (BaseKernel, Report, apply_default_kernels, apply_kernel, apply_kernels, get_default_kernels,
                       register_kernel, reports, scan_all_kernels, unapply)
 from .optim import AdamW
+from .parallel import finish_gradients, shard_batches
 
 __all__ = ["AdamW", "BaseKernel", "ExpertWeights", "Experts", "ExpertsFunction", "GmmFunction", "HybridGmmFunction",
            "MoE", "PermuteFunction", "RMSNormFunction", "Report", "RopeFunction", "SwigluFunction", "UnpermuteFunction",
-           "apply_default_kernels", "apply_kernel", "apply_kernels", "get_default_kernels", "gmm", "grouped_mm",
-           "register_kernel", "reports", "scan_all_kernels", "unapply"]
+           "apply_default_kernels", "apply_kernel", "apply_kernels", "finish_gradients", "get_default_kernels", "gmm", "grouped_mm",
+           "register_kernel", "reports", "scan_all_kernels", "shard_batches", "unapply"]

@@ -12,6 +12,7 @@ from ._experts_function import ExpertsFunction, ExpertWeights
 from ._lists import ListedExperts, Projections
 from ._patch import Patch, is_ours
 from ._routing import ROUTINGS, SHARED
+from ._shares import shard_list, shard_stacks, share_of
 from .functions import PermuteFunction, SwigluFunction, UnpermuteFunction
 from .products import GmmFunction
 
@@ -25,6 +26,37 @@ class ExpertsPatch(Patch):
         super().__init__(module)
         self.kind, self.mesh, self.grads = kind, mesh, grads
         self.settings = (kind, mesh, grads)
+        self.layer = 0
+
+    def holders(self) -> Tuple[nn.Module, ...]:
+        """Modules that have the layer's experts: with stacks [E, ...] of their own, or lists of E."""
+        return (self.module,)
+
+    def shared_among(self, stack: torch.Tensor) -> int:
+        """E of the layer, of whose stacks this is one, [e, ...]."""
+        share = share_of(self.holders()[0])
+        return stack.size(0) if share is None else share.num_experts
+
+    def take_share(self, layer: int) -> None:
+        """Of the mesh's experts those of this rank stay here. layer: its number, which errors name."""
+        self.layer = layer
+        if self.mesh is None:
+            return
+        num_experts = self.sizes()[0]
+        for holder in self.holders():
+            if isinstance(holder, nn.ModuleList):
+                shard_list(holder, self.mesh)
+            else:
+                shard_stacks(holder, num_experts, self.mesh)
+
+    def is_theirs(self, hidden_states: torch.Tensor) -> bool:
+        """Whether the module's own method computes it. It cannot where other ranks have some of its experts."""
+        if is_ours(hidden_states):
+            return False
+        if self.mesh is not None and self.mesh.ep > 1:
+            raise TypeError(f"tokens are {hidden_states.dtype} on {hidden_states.device}; experts that ranks share "
+                            "take 32 or 16 bits on the CPU")
+        return True
 
 
 class StackedExperts(ExpertsPatch):
@@ -34,21 +66,25 @@ class StackedExperts(ExpertsPatch):
 
     def __init__(self, module: nn.Module, kind: str, mesh: Any, grads: str) -> None:
         super().__init__(module, kind, mesh, grads)
-        self.weights = ExpertWeights(*self._stacks(), kind, mesh, grads).of_none()
+        self.weights = ExpertWeights(*self._stacks(), kind, mesh, grads, num_experts=self.sizes()[0]).of_none()
+
+    def take_share(self, layer: int) -> None:
+        super().take_share(layer)
+        self.weights.layer = layer
 
     def _stacks(self) -> Tuple[torch.Tensor, torch.Tensor]:
         return self.module.gate_up_proj, self.module.down_proj
 
     def sizes(self) -> Tuple[int, int, int]:
-        experts, hidden, intermediate = self._stacks()[1].shape
-        return experts, hidden, intermediate
+        down = self._stacks()[1]
+        return self.shared_among(down), down.size(1), down.size(2)
 
     def _experts(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         return ExpertsFunction.apply(x, topk_idx, topk_weights, self.weights.of(*self._stacks()))
 
     def __call__(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
                  top_k_weights: torch.Tensor) -> Any:
-        if not is_ours(hidden_states):
+        if self.is_theirs(hidden_states):
             return self.original(hidden_states, top_k_index, top_k_weights)
         tokens = hidden_states.reshape(-1, hidden_states.size(-1))
         return self._experts(tokens, top_k_index, top_k_weights).view(hidden_states.shape)
@@ -60,8 +96,11 @@ class GraniteBlock(StackedExperts):
     def _stacks(self) -> Tuple[torch.Tensor, torch.Tensor]:
         return self.module.input_linear.weight, self.module.output_linear.weight
 
+    def holders(self) -> Tuple[nn.Module, ...]:
+        return self.module.input_linear, self.module.output_linear
+
     def __call__(self, layer_input: torch.Tensor) -> Any:  # type: ignore[override]
-        if not is_ours(layer_input):
+        if self.is_theirs(layer_input):
             return self.original(layer_input)
         tokens = layer_input.reshape(-1, layer_input.size(-1))
         logits, topk_idx, topk_weights = ROUTINGS["softmax_of_chosen"](self.module, layer_input, tokens)
@@ -81,6 +120,13 @@ class ListedBlock(ExpertsPatch):
 
     def sizes(self) -> Tuple[int, int, int]:
         return self.experts.sizes()
+
+    def holders(self) -> Tuple[nn.Module, ...]:
+        return (self.module.experts,)
+
+    def take_share(self, layer: int) -> None:
+        super().take_share(layer)
+        self.experts.layer = layer
 
     def install(self) -> None:
         super().install()

@@ -11,6 +11,7 @@ from ._flags import Decision, decide_gmm, flags
 from ._patch import Patch, Report, patches
 from ._plans import Plan, plan_experts, plan_mlps, plan_norms, plan_ropes
 from ._registry import BaseKernel, register_kernel
+from ._shares import mesh_of
 from .patches import Family, family_of
 
 _REPORTS = "_moeloom_reports"
@@ -78,11 +79,15 @@ class PatchingKernel(BaseKernel):
         plan, why_not = self.look(model, mesh)
         if why_not:
             raise ConfigError(cannot_run(self.id, why_not))
+        self.prepare(plan.patches, model, mesh)
         for _, patch in plan.patches:
             patch.install()
         done = [Report(self.id, _place(name), True, self.why(patch)) for name, patch in plan.patches]
         report(model, self.id, done + self.left(plan))
         return model
+
+    def prepare(self, patches_: List[Tuple[str, Patch]], model: nn.Module, mesh: Any) -> None:
+        """What has to be done with the model before."""
 
     def left(self, plan: Plan) -> List[Report]:
         return [Report(self.id, _place(name), False, why) for name, why in plan.left]
@@ -113,9 +118,7 @@ class FusedMoe(PatchingKernel):
         return plan_experts(model, family, named, mesh, self.grads)
 
     def look(self, model: nn.Module, mesh: Any = None) -> Tuple[Plan, Optional[str]]:
-        if mesh is not None and mesh.ep > 1:
-            return Plan([], []), (f"ep = {mesh.ep}, and this kernel is of one process so far, ep = 1; moeloom.train "
-                                  "shares experts among ranks")
+        mesh = mesh or mesh_of(model)
         plan, why_not = super().look(model, mesh)
         if why_not:
             return plan, why_not
@@ -125,13 +128,36 @@ class FusedMoe(PatchingKernel):
         against = [(name, decision.reason) for name, _, decision in decided if not decision.applies]
         return Plan(applied, against + plan.left), None if applied else against[0][1]
 
+    def prepare(self, patches_: List[Tuple[str, Patch]], model: nn.Module, mesh: Any) -> None:
+        """Each rank keeps its share. What the mesh cannot share is refused before anything is given away."""
+        for sizes in self._decisions if mesh is not None else ():
+            mesh.experts_of(sizes[0])
+        for place, (name, patch) in enumerate(patches_):
+            patch.take_share(_layer(name, place))  # type: ignore[attr-defined]
+
     def why(self, patch: Patch) -> str:
         return f"{patch.reason}; {self._decisions[patch.sizes()].reason}"
 
 
+def _layer(name: str, place: int) -> int:
+    """Its number in a dotted name, model.layers.3.mlp; where there is none, which of the sparse layers it is."""
+    return next((int(word) for word in name.split(".") if word.isdigit()), place)
+
+
 def _decision(sizes: Tuple[int, int, int], mesh: Any) -> Decision:
-    """On grouped products in layers of these sizes: what the environment asks for, and the library's rule."""
-    return decide_gmm(flags().gmm or "auto", *sizes, 0 if mesh is None else mesh.ep)
+    """On grouped products in layers of these sizes: what the environment asks for, and the library's rule.
+
+    Of ranks that share a layer's experts all decide the same, by what the first one holds.
+    """
+    experts, hidden, intermediate = sizes
+    ep = 0 if mesh is None else mesh.ep
+    request = flags().gmm or "auto"
+    if ep <= 1:
+        return decide_gmm(request, experts, hidden, intermediate, ep)
+    decision = decide_gmm(request, -(-experts // ep), hidden, intermediate, ep)
+    if decision.applies or flags().gmm is not None:
+        return decision
+    return Decision(True, f"{ep} ranks share the experts, whose rows come together anyway; else: {decision.reason}")
 
 
 @register_kernel("fused_rmsnorm", aliases=["npu_fused_rmsnorm"])

@@ -18,6 +18,7 @@ from ._experts_function import ExpertsFunction, ExpertWeights
 from ._kept import _will_execute
 from ._linears import is_called_alone, is_plain
 from ._patch import FORMATS
+from ._shares import local_experts
 
 
 class Projections(NamedTuple):
@@ -31,7 +32,7 @@ class Projections(NamedTuple):
 def why_not_stacked(experts: nn.ModuleList, names: Projections) -> Optional[str]:
     """None where every expert is three plain `nn.Linear` without biases or hooks, all alike."""
     shapes: Set[Tuple[Any, ...]] = set()
-    for number, expert in enumerate(experts):
+    for number, expert in local_experts(experts):
         if not is_called_alone(expert):
             return f"experts.{number} has hooks or a forward of its own, which the kernel would not call"
         for name in names:
@@ -167,6 +168,7 @@ class ListedExperts:
     def __init__(self, experts: nn.ModuleList, names: Projections, kind: str, mesh: Any, grads: str) -> None:
         self._experts, self._names = experts, names
         self._kind, self._mesh, self._grads = kind, mesh, grads
+        self.layer = 0  # which errors name
         self._stacks: Tuple[_Stack, ...] = ()
         self._weights: Optional[ExpertWeights] = None
 
@@ -180,7 +182,7 @@ class ListedExperts:
         gate_up: List[Any] = []
         down: List[Any] = []
         names = self._names
-        for expert in self._experts:
+        for _, expert in local_experts(self._experts):
             modules: Any = expert._modules
             gate, up, last = modules[names.gate], modules[names.up], modules[names.down]
             if not (is_called_alone(expert) and is_plain(gate) and is_plain(up) and is_plain(last)):
@@ -191,7 +193,8 @@ class ListedExperts:
 
     def sizes(self) -> Tuple[int, int, int]:
         """Experts, hidden, intermediate."""
-        hidden, intermediate = getattr(self._experts[0], self._names.down).weight.shape
+        _, expert = local_experts(self._experts)[0]
+        hidden, intermediate = getattr(expert, self._names.down).weight.shape
         return len(self._experts), hidden, intermediate
 
     def stack(self) -> bool:
@@ -203,7 +206,7 @@ class ListedExperts:
             if why_not_stacked(self._experts, self._names):
                 return False
             self._stacks = _Stack(parameters[0], 2), _Stack(parameters[1], 1)
-            self._weights = ExpertWeights(self._stacks[0].tensor, self._stacks[1].tensor, self._kind, self._mesh)
+            self._weights = self._of(self._stacks[0].tensor, self._stacks[1].tensor, "kept")
         return True
 
     @property
@@ -213,8 +216,11 @@ class ListedExperts:
     def of_autograd(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """With gradients that are tensors as any."""
         gate_up, down = (_Stacked.apply(stack, *stack.parameters) for stack in self._stacks)
-        weights = ExpertWeights(gate_up, down, self._kind, self._mesh, "autograd")
-        return ExpertsFunction.apply(x, topk_idx, topk_weights, weights)
+        return ExpertsFunction.apply(x, topk_idx, topk_weights, self._of(gate_up, down, "autograd"))
+
+    def _of(self, gate_up: torch.Tensor, down: torch.Tensor, grads: str) -> ExpertWeights:
+        return ExpertWeights(gate_up, down, self._kind, self._mesh, grads, num_experts=len(self._experts),
+                             layer=self.layer)
 
     def __call__(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """After stack()."""

@@ -15,6 +15,7 @@ from ._elementwise import ExpertsGate, GatedNorm, Mlp, Norm
 from ._lists import why_not_stacked
 from ._patch import FORMATS, Patch
 from ._rope import Rope, attention_globals
+from ._shares import local_experts
 
 # Of Hugging Face's classes and of torch's own; activations with other settings than usual are not told apart by these.
 _ACTIVATIONS = {"SiLU": "silu", "SiLUActivation": "silu", "GELUTanh": "gelu_pytorch_tanh",
@@ -109,7 +110,7 @@ def _listed(module: nn.Module, row: Any, mesh: Any, grads: str) -> Optional[Patc
     reason = why_not_stacked(experts, row.names)
     if reason:
         raise Left(reason)
-    kinds = {activation_of(expert) for expert in experts}
+    kinds = {activation_of(expert) for _, expert in local_experts(experts)}
     if len(kinds) != 1:
         raise Left(f"its experts have several activations: {sorted(kinds)}")
     kind = kinds.pop()

@@ -32,10 +32,17 @@ class Share(NamedTuple):
 
 class Placed(NamedTuple):
     """A parameter or buffer of experts. stacked: rows [begin, begin + count) of the whole one's first dimension; else
-    all of one expert's, whose number stands in its name, and which other ranks do not have."""
+    all of one expert's, which other ranks do not have: its name is holder.number.rest."""
 
     share: Share
     stacked: bool
+    holder: str
+    number: int = -1
+    rest: str = ""
+
+    def of_expert(self, number: int) -> str:
+        """The same one's name of another expert of the list."""
+        return f"{self.holder}.{number}.{self.rest}"
 
 
 class Elsewhere(nn.Module):
@@ -110,8 +117,12 @@ def placed(model: nn.Module) -> Dict[str, Placed]:
     for name, module, share in shares(model):
         is_list = isinstance(module, nn.ModuleList)
         for inner, tensor in (*module.named_parameters(recurse=is_list), *module.named_buffers(recurse=is_list)):
-            if is_list or (tensor.dim() and tensor.size(0) == share.count):
-                found[f"{name}.{inner}" if name else inner] = Placed(share, not is_list)
+            where = f"{name}.{inner}" if name else inner
+            if is_list:
+                number, _, rest = inner.partition(".")
+                found[where] = Placed(share, False, name, int(number), rest)
+            elif tensor.dim() and tensor.size(0) == share.count:
+                found[where] = Placed(share, True, name)
     return found
 
 

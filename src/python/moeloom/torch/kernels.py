@@ -17,6 +17,7 @@ from ._kernels import PatchingKernel, cannot_run, forget, report, reported
 from ._patch import Report, patches
 from ._registry import (ALL, NONE, BaseKernel, get_default_kernels, known, make, register_kernel,
                         scan_all_kernels)
+from ._shares import mesh_of
 
 __all__ = ["BaseKernel", "Report", "apply_default_kernels", "apply_kernel", "apply_kernels", "get_default_kernels",
            "register_kernel", "reports", "scan_all_kernels", "unapply"]
@@ -67,7 +68,11 @@ def apply_default_kernels(model: nn.Module, include_kernels: Union[str, bool, No
 
 
 def unapply(model: nn.Module) -> nn.Module:
-    """Every module has again the very functions that it had."""
+    """Every module has again the very functions that it had. ConfigError where ranks share its experts."""
+    mesh = mesh_of(model)
+    if mesh is not None and mesh.ep > 1:
+        raise ConfigError(f"this rank has its share of the experts alone ({mesh!r}); save_pretrained(model, folder) "
+                          "writes the whole model, which can be loaded without patches")
     for _, patch in list(patches(model)):
         patch.remove()
     forget(model)

@@ -1,0 +1,60 @@
+// Sums of squares, of which norms of gradients are made.
+#include "moeloom/base/parallel.hpp"
+
+#include <array>
+#include <vector>
+
+#include "borrowed_rows.hpp"
+#include "guard.hpp"
+
+namespace moeloom::c {
+namespace {
+
+/// Elements that a task adds up, whatever the number of threads, so that bits do not depend on it.
+constexpr Index kBlock = Index{1} << 15;
+constexpr std::size_t kLanes = 16;
+
+double squares_of(std::span<const float> numbers) {
+  std::array<double, kLanes> sums{};
+  const std::size_t whole = numbers.size() / kLanes * kLanes;
+  for (std::size_t i = 0; i < whole; i += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const double number = numbers[i + lane];
+      sums[lane] += number * number;
+    }
+  for (std::size_t i = whole; i < numbers.size(); ++i) {
+    const double number = numbers[i];
+    sums[i - whole] += number * number;
+  }
+  double sum = 0;
+  for (const double each : sums) sum += each;
+  return sum;
+}
+
+double squares_of(const ml_array& array) {
+  const RowsIn rows(array, "x", InPlace::kFlat);
+  const std::span<const float> numbers = rows.flat();
+  const Index count = std::ssize(numbers);
+  std::vector<double> sums(at((count + kBlock - 1) / kBlock));
+  parallel_blocks(count, kBlock, [&](Index begin, Index end) {
+    sums[at(begin / kBlock)] = squares_of(numbers.subspan(at(begin), at(end - begin)));
+  });
+  double sum = 0;
+  for (const double each : sums) sum += each;
+  return sum;
+}
+
+}  // namespace
+}  // namespace moeloom::c
+
+using namespace moeloom::c;
+
+ml_status ml_squares(const ml_array* x, const ml_array* sums) {
+  return guarded([&] {
+    const ml_array& all = check_array(x, "x");
+    check(all.ndim >= 2, [] { return "x has one dimension; expected [n, ...]"; });
+    if (check_array(sums, "sums", {all.shape[0]}).dtype != ML_F64) refuse_type(*sums, "sums", "ML_F64");
+    for (moeloom::Index i = 0; i < all.shape[0]; ++i)
+      static_cast<double*>(sums->data)[i] = squares_of(part_of(all, i));
+  });
+}

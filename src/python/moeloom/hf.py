@@ -26,6 +26,7 @@ from .errors import ConfigError
 from .torch import ExpertsFunction, ExpertWeights, GmmFunction, PermuteFunction, UnpermuteFunction
 from .torch._experts_function import GRADS
 from .torch._plans import Left, activation_of
+from .torch._shares import shard_stacks, share_of
 
 __all__ = ["experts_forward", "register"]
 
@@ -44,13 +45,22 @@ def _fused_kind(experts: Any) -> Optional[str]:
         return None
 
 
-def _weights_of(experts: Any, kind: str, grads: str) -> ExpertWeights:
+def _mesh_of(experts: Any, mesh: Any) -> Any:
+    """The mesh on which its experts are shared: since an earlier forward, since it was loaded, or from now on."""
+    share = share_of(experts)
+    if share is None and mesh is not None:
+        share = shard_stacks(experts, experts.num_experts, mesh)
+    return None if share is None else share.mesh
+
+
+def _weights_of(experts: Any, kind: str, grads: str, mesh: Any) -> ExpertWeights:
     """The layer's, with its memory for gradients."""
     found = _weights.get(experts)
     stacks = experts.gate_up_proj, experts.down_proj
     if found is None:
-        found = _weights[experts] = ExpertWeights(*stacks).of_none()
-    found.kind, found.grads = kind, grads
+        layer = len(_weights)  # the module does not know its number, and forwards come in order
+        found = _weights[experts] = ExpertWeights(*stacks, num_experts=experts.num_experts, layer=layer).of_none()
+    found.kind, found.grads, found.mesh = kind, grads, mesh
     biases = (experts.gate_up_proj_bias, experts.down_proj_bias) if experts.has_bias else (None, None)
     return found.of(*stacks, *biases)
 
@@ -64,11 +74,15 @@ def _product(experts: Any, name: str, rows: torch.Tensor, counts: torch.Tensor) 
 
 
 def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
-                    top_k_weights: torch.Tensor, grads: str = "kept") -> torch.Tensor:
-    """hidden_states [T, D], top_k_index and top_k_weights [T, K] -> [T, D]; an index of num_experts is nobody's."""
-    kind = _fused_kind(self)
+                    top_k_weights: torch.Tensor, grads: str = "kept", mesh: Any = None) -> torch.Tensor:
+    """hidden_states [T, D], top_k_index and top_k_weights [T, K] -> [T, D]; an index of num_experts is nobody's.
+
+    With a mesh each rank keeps its share of the stacks from the first forward on.
+    """
+    kind, mesh = _fused_kind(self), _mesh_of(self, mesh)
     if kind is not None:
-        return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, _weights_of(self, kind, grads))
+        weights = _weights_of(self, kind, grads, mesh)
+        return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, weights)
     rows, order, counts = PermuteFunction.apply(hidden_states, top_k_index, self.num_experts)
     name = "gate_up_proj" if self.has_gate else "up_proj"
     rows = _product(self, name, rows, counts)
@@ -79,14 +93,12 @@ def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.T
 def register(mesh: Any = None, grads: str = "kept") -> None:
     """What experts_implementation="moeloom" is from then on, of models that are there too.
 
-    grads: of expert weights, "kept" in memory of the layer, or "autograd"'s tensors, for hooks and DDP.
+    mesh: whose ranks share the experts, each with tokens of its own; a model that is whole is divided in its first
+    forward, hf.shard(model, mesh) does it at once; None: one process. Every rank calls it. grads: of expert weights, "kept" in memory of the layer, or "autograd"'s tensors, for hooks and DDP.
     """
-    if mesh is not None and mesh.size > 1:
-        raise ConfigError(f"the mesh has {mesh.size} ranks: experts of transformers are not shared among ranks yet; "
-                          "moeloom.train shares them")
     if grads not in GRADS:
         raise ConfigError(f'unknown grads "{grads}"; known: {", ".join(GRADS)}')
-    ALL_EXPERTS_FUNCTIONS.register("moeloom", functools.partial(experts_forward, grads=grads))
+    ALL_EXPERTS_FUNCTIONS.register("moeloom", functools.partial(experts_forward, grads=grads, mesh=mesh))
 
 
 register()

@@ -79,10 +79,10 @@ class PatchingKernel(BaseKernel):
         plan, why_not = self.look(model, mesh)
         if why_not:
             raise ConfigError(cannot_run(self.id, why_not))
+        done = [Report(self.id, _place(name), True, self.why(patch)) for name, patch in plan.patches]
         self.prepare(plan.patches, model, mesh)
         for _, patch in plan.patches:
             patch.install()
-        done = [Report(self.id, _place(name), True, self.why(patch)) for name, patch in plan.patches]
         report(model, self.id, done + self.left(plan))
         return model
 

@@ -1,0 +1,201 @@
+"""Experts that ranks share: gradients, norms and steps are those of one process with all ranks' tokens."""
+
+import unittest
+
+import torch
+
+import moeloom
+import moeloom.torch as mt
+from ranks import on_ranks, succeeds
+
+BEGINNING = """
+    import copy, itertools, torch, hf_classes, moeloom, moeloom.torch as mt
+    from shared_steps import *
+    size = moeloom.mesh().size
+    meshes = [moeloom.mesh(ep=ep) for ep in (1, 2, 3, 4) if size % ep == 0]
+
+    def check(layout, mesh, change=None, **more):
+        whole, model = shared(layout, mesh, change=change)
+        loss, wanted = of_one_process(whole, size, **more)
+        mine, norm = of_this_rank(model, mesh, **more)
+        worst, name = largest_difference(model, wanted)
+        assert worst < 1e-5, f"{layout} at ep {mesh.ep}: {name} differs by {worst}"
+        assert abs(norm / norm_of(wanted) - 1) < 1e-5, f"{layout} at ep {mesh.ep}: norm {norm}, {norm_of(wanted)}"
+        bits = [p.grad.double().pow(2).sum().item().hex() for n, p in model.named_parameters()
+                if p.grad is not None and n not in placed(model)]
+        return mine.hex(), norm.hex(), bits
+"""
+
+
+def program(code):
+    return BEGINNING + code
+
+
+class Gradients(unittest.TestCase):
+    def test_of_every_layout_and_mesh_with_the_same_bits_at_every_ep(self):
+        code = program("""
+    for layout in hf_classes.LAYOUTS:
+        found = [check(layout, mesh) for mesh in meshes]
+        if "stack" not in layout.split()[1:] or layout.startswith("5"):
+            assert all(each == found[0] for each in found), f"{layout}: bits differ between ep: {found}"
+    print("done", len(meshes))
+    """)
+        self.assertEqual(succeeds(4, code).count("done 3"), 4)
+
+    def test_of_three_ranks_and_several_backwards(self):
+        code = program("""
+    for layout in ("4.x list", "5.x stack"):
+        for mesh in meshes:
+            check(layout, mesh, batches=2)
+    print("done", len(meshes))
+    """)
+        self.assertEqual(succeeds(3, code).count("done 2"), 3)
+
+    def test_of_what_is_trained_alone(self):
+        code = program("""
+    class LoRA(torch.nn.Module):  # as PEFT's
+        def __init__(self, base):
+            super().__init__()
+            self.base = base
+            self.a = torch.nn.Parameter(random(4, base.in_features, seed=1))
+            self.b = torch.nn.Parameter(random(base.out_features, 4, seed=2))
+        def forward(self, x):
+            return self.base(x) + x @ self.a.T @ self.b.T
+
+    def on_attention(model):
+        model.requires_grad_(False)
+        model.attention.q_proj = LoRA(model.attention.q_proj)
+
+    def experts_alone(model):
+        model.requires_grad_(False)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("experts" in name)
+
+    for layout, change in itertools.product(("4.x list", "5.x stack"), (on_attention, experts_alone)):
+        found = [check(layout, mesh, change=change) for mesh in meshes]
+        assert found[0] == found[1], found
+    print("done")
+    """)
+        self.assertEqual(succeeds(2, code).count("done"), 2)
+
+    def test_of_a_parameter_that_one_rank_did_not_use(self):
+        code = program("""
+    for mesh in meshes:
+        model = torch.nn.ModuleList([torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)])
+        with torch.no_grad():
+            [p.fill_(0.5) for p in model.parameters()]
+        (model[0] if mesh.rank else model[1])(torch.ones(2, 3)).sum().backward()
+        norm = mt.finish_gradients(model, mesh)
+        assert model[0].weight.grad.eq(1).all() and model[1].bias.grad.eq(1).all() and model[2].weight.grad is None
+        assert abs(norm - (9 + 9 + 3) ** 0.5) < 1e-12, norm
+    print("done")
+    """)
+        self.assertEqual(succeeds(2, code).count("done"), 2)
+
+
+class Steps(unittest.TestCase):
+    def test_are_those_of_one_process(self):
+        code = program("""
+    optimizers = {"AdamW": lambda p: mt.AdamW(p, lr=0.02), "SGD": lambda p: torch.optim.SGD(p, lr=0.002, momentum=0.9)}
+    for (word, make), layout in itertools.product(optimizers.items(), ("4.x list", "5.x stack")):
+        for mesh in meshes:
+            whole, model = shared(layout, mesh)
+            optimizers_ = make(whole.parameters()), make(model.parameters())
+            for step in range(4):
+                loss, _ = of_one_process(whole, size, step)
+                norm = torch.nn.utils.clip_grad_norm_(whole.parameters(), 5.0).item()
+                mine, got = of_this_rank(model, mesh, step, max_norm=5.0)
+                both = torch.tensor([mine])
+                mesh.world.sum([mt.functions.view(both)])
+                assert abs(both.item() / loss - 1) < 2e-6 * 3 ** step, (word, layout, step, both.item(), loss)
+                assert abs(got / norm - 1) < 1e-5 * 3 ** step, (word, layout, step, got, norm)
+                [optimizer.step() for optimizer in optimizers_]
+    print("done")
+    """)
+        self.assertEqual(succeeds(2, code).count("done"), 2)
+
+    def test_mean_weighs_ranks_alike_with_and_without_ddp(self):
+        code = program("""
+    import os, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517")
+    mesh = meshes[0]
+    dist.init_process_group("gloo", rank=mesh.rank, world_size=mesh.size)
+    for layout in ("4.x list", "5.x stack"):
+        whole, model = shared(layout, mesh)
+        _, parallel = shared(layout, mesh, grads="autograd")
+        parallel = DDP(parallel, find_unused_parameters=True)
+        for each in (model, parallel):
+            x = tokens_of(mesh.rank, size)
+            each(x).backward()
+        norm, of_ddp = (mt.finish_gradients(each, mesh, max_norm=0.1) for each in (model, parallel))
+        assert abs(norm / of_ddp - 1) < 1e-6, (norm, of_ddp)
+        for one, other in zip(model.parameters(), parallel.parameters()):
+            assert difference(one.grad, other.grad) < 1e-5
+        (sum(whole(tokens_of(rank, size)) for rank in range(size)) / size).backward()
+        assert abs(norm / torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1).item() - 1) < 1e-5
+        worst = largest_difference(model, {name: p.grad for name, p in whole.named_parameters()})
+        assert worst[0] < 1e-5, worst
+    print("done")
+    """)
+        if not torch.distributed.is_available():
+            self.skipTest("this torch has no torch.distributed")
+        self.assertEqual(succeeds(2, code).count("done"), 2)
+
+
+class Batches(unittest.TestCase):
+    def test_every_rank_has_its_own_and_all_hear_of_those_left_over(self):
+        code = program("""
+    mesh = meshes[0]
+    mine = list(mt.shard_batches(iter("abcdef"), mesh))
+    assert mine == list("abcdef")[mesh.rank::2], mine
+    for batches in ("abc", "ab" if mesh.rank else "abcd"):
+        came = []
+        try:
+            came.extend(mt.shard_batches(batches, mesh))
+        except moeloom.ShapeError as error:
+            print("said", error)
+    """)
+        out = succeeds(2, code)
+        self.assertEqual(out.count("said 3 batches do not divide among 2 ranks: 1 left over"), 2, out)
+        self.assertEqual(out.count("said ranks have different numbers of batches"), 2, out)
+
+
+class Refusals(unittest.TestCase):
+    def test_say_what_is_wrong(self):
+        code = program("""
+    mesh = meshes[-1]
+    whole, model = shared("5.x stack", mesh)
+    def says(call):
+        try:
+            call()
+        except (moeloom.ConfigError, TypeError) as error:
+            if mesh.rank == 0:
+                print("said", error)
+    says(lambda: mt.unapply(model))
+    says(lambda: model.block.moe_experts(torch.zeros(1, 16).double(), None, None))
+    says(lambda: mt.apply_kernel("fused_moe", model=model, mesh=meshes[0]))
+    says(lambda: mt.finish_gradients(model, mesh, loss="average"))
+    _, listed = shared("4.x list", mesh)
+    says(lambda: listed.block.experts[4 if mesh.rank == 0 else 0](tokens_of(0, 2)))
+    if mesh.rank:
+        model.norm.weight.requires_grad_(False)
+    says(lambda: mt.finish_gradients(model, mesh))
+    """)
+        out = succeeds(2, code)
+        for words in ("this rank has its share of the experts alone", "torch.float64", "shared among the ranks of",
+                      'unknown loss "average"', "is on another rank", "ranks train different parameters"):
+            self.assertIn(words, out)
+
+    def test_a_model_of_one_process_needs_no_mesh(self):
+        layer = torch.nn.Linear(2, 2)
+        layer(torch.ones(1, 2)).sum().backward()
+        self.assertAlmostEqual(mt.finish_gradients(layer, max_norm=1.0), 6 ** 0.5, places=6)
+        self.assertAlmostEqual(mt.finish_gradients(layer), 1.0, places=5)
+        self.assertEqual(list(mt.shard_batches([1, 2, 3], None)), [1, 2, 3])
+        with moeloom.mesh() as mesh:
+            self.assertAlmostEqual(mt.finish_gradients(layer, mesh), 1.0, places=5)
+
+
+if __name__ == "__main__":
+    unittest.main()

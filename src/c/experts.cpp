@@ -12,6 +12,7 @@ namespace moeloom::c {
 struct Experts {
   std::shared_ptr<Group> group;
   Index num_experts = 0, layer = 0;
+  Call forward = {}, backward = {};  // as the door has them
   GatedActivation activation = {};
   Way* way = nullptr;
   ExpertRange held = {};
@@ -50,7 +51,7 @@ std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* w
   std::unique_ptr<TripMemory> trip = group.take_trip();
   std::optional<RowsIn> tokens;
   std::optional<RowsOut> results;
-  in_agreement(group.ranks(), [&] {
+  in_agreement(group, experts.forward, [&] {
     const Shard shard(experts.held.count, experts.activation, weights);
     trip->width = shard.hidden();
     trip->tokens = check_array(x, "x", {kAny, trip->width}).shape[0];
@@ -83,7 +84,7 @@ void backward(Experts& experts, const ml_expert_weights* weights, std::unique_pt
   std::optional<RowsOut> d_tokens;
   std::optional<KeptFloats> unasked;
   Write mode = Write::kReplace;
-  in_agreement(group.ranks(), [&] {
+  in_agreement(group, experts.backward, [&] {
     if (!held)
       throw Refusal(ML_SPENT,
                     "a second backward of one forward: the first one used up what the forward had kept; "
@@ -126,11 +127,14 @@ Experts opened(ml_group* group, const ml_experts_settings* settings) {
   const Use use(experts.group->busy());
   const Communicator& ranks = experts.group->ranks();
   WayKey key;
-  in_agreement(ranks, [&] {
+  in_agreement(*experts.group, {"the opening of a layer's experts"}, [&] {
     const ml_experts_settings known = known_part(settings, "ml_experts_settings");
     key = {known.num_experts, kind_of(known.dispatcher), known.chunks};
     experts.num_experts = known.num_experts;
     experts.layer = known.layer;
+    const std::string of_layer = " of layer " + std::to_string(known.layer);
+    experts.forward.what = "the forward" + of_layer;
+    experts.backward.what = "the backward" + of_layer;
     experts.activation = activation_of(known.glu);
   });
   experts.way = &experts.group->way(key);

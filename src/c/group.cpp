@@ -3,9 +3,34 @@
 #include "comm/adopt_at.hpp"
 #include "moeloom/comm/session.hpp"
 
+#include <numeric>
+
 #include "sum.hpp"
 
 namespace moeloom::c {
+namespace {
+
+std::vector<Index> first_numbers(Index count) {
+  std::vector<Index> numbers(at(count));
+  std::iota(numbers.begin(), numbers.end(), Index{0});
+  return numbers;
+}
+
+}  // namespace
+
+Group::Group(Communicator ranks)
+    : ranks_(std::move(ranks)), door_(ranks_, first_numbers(ranks_.size()), ranks_.size()) {}
+
+Group::Group(Communicator ranks, const Group& whole, std::vector<Index> numbers)
+    : ranks_(std::move(ranks)), door_(ranks_, std::move(numbers), whole.ranks_.size()) {
+  door_.set_timeout(whole.door_.timeout());
+}
+
+void Group::meet(const Call& call, ml_status status, const std::string& error, ml_status others_status) {
+  if (row_ && row_->ranks_.size() > 1 && ranks_.size() > 1) row_->door_.meet({call.what});
+  if (ranks_.size() > 1) return door_.meet(call, status, error, others_status);
+  if (status != ML_OK) throw Refusal(status, error);
+}
 
 Way& Group::way(const WayKey& key) {
   std::unique_ptr<Way>& way = ways_[key];
@@ -52,27 +77,47 @@ std::unique_ptr<Session>& session() {
   return *held;
 }
 
-ml_group* made(Communicator ranks) {
-  return std::make_unique<ml_group>(std::make_shared<Group>(std::move(ranks))).release();
+ml_group* handle_of(std::shared_ptr<Group> group) {
+  return std::make_unique<ml_group>(std::move(group)).release();
 }
 
 template <typename Open>
 ml_status open(ml_group** group, Open&& open) {
   if (group != nullptr) *group = nullptr;
-  return guarded([&] { given(group, "group") = made(open()); });
+  return guarded([&] { given(group, "group") = handle_of(std::make_shared<Group>(open())); });
 }
 
 Group& group_of(ml_group* group) {
   return *given(group, "group").group;
 }
 
-void split(const Communicator& world, Index ep, ml_group*& ep_row, ml_group*& dp_column) {
-  if (const auto wrong = mesh_violations({0, ep}, world.size(), 0); !wrong.empty()) throw ConfigError(wrong);
-  const auto ranks = static_cast<int>(ep);
-  const int row = world.rank() / ranks, column = world.rank() % ranks;
-  Communicator along = world.split(row, column), down = world.split(column, row);
-  ep_row = made(std::move(along));
-  dp_column = made(std::move(down));
+struct Halves {
+  std::shared_ptr<Group> row, column;
+};
+
+/// Of the ranks of a whole, [size] numbers from `first` on, so far apart.
+std::vector<Index> numbers_of(Index first, Index apart, Index size) {
+  std::vector<Index> numbers;
+  for (Index i = 0; i < size; ++i) numbers.push_back(first + i * apart);
+  return numbers;
+}
+
+Halves divided(Group& all, Index ep) {
+  const Communicator& world = all.ranks();
+  in_agreement(all, {"a mesh of ep = " + std::to_string(ep)}, [&] {
+    if (const auto wrong = mesh_violations({0, ep}, world.size(), 0); !wrong.empty())
+      throw ConfigError(wrong);
+  });
+  const Index row = world.rank() / ep, column = world.rank() % ep;
+  const auto part = [&](Index color, Index key, std::vector<Index> numbers) {
+    return std::make_shared<Group>(world.split(static_cast<int>(color), static_cast<int>(key)), all,
+                                   std::move(numbers));
+  };
+  Halves parts;
+  parts.row = part(row, column, numbers_of(row * ep, 1, ep));
+  parts.column = part(column, row, numbers_of(column, ep, world.size() / ep));
+  for (Group* group : {&all, parts.column.get()}) group->set_row(parts.row);
+  return parts;
 }
 
 }  // namespace
@@ -115,8 +160,11 @@ ml_status ml_group_mesh(ml_group* world, int64_t ep, ml_group** ep_row, ml_group
   if (dp_column != nullptr) *dp_column = nullptr;
   return guarded([&] {
     Group& all = group_of(world);
-    const Use use(all.busy());
-    split(all.ranks(), ep, given(ep_row, "ep_row"), given(dp_column, "dp_column"));
+    ml_group *&row = given(ep_row, "ep_row"), *&column = given(dp_column, "dp_column");
+    const Turn turn(all);
+    Halves parts = divided(all, ep);
+    row = handle_of(std::move(parts.row));
+    column = handle_of(std::move(parts.column));
   });
 }
 
@@ -136,32 +184,56 @@ ml_status ml_group_experts(const ml_group* group, int64_t num_experts, int64_t* 
   });
 }
 
+ml_status ml_group_set_timeout(ml_group* group, double seconds) {
+  return answered([&] {
+    check(seconds >= 0, [] { return "a time limit is a number of seconds, or 0 for none"; });
+    group_of(group).door().set_timeout(seconds);
+  });
+}
+
 ml_status ml_group_sum(ml_group* group, const ml_array* const* arrays, int64_t count, double scale) {
   return guarded([&] {
     Group& all = group_of(group);
-    const Use use(all.busy());
-    sum_over(all.ranks(), std::span(arrays, moeloom::at(count)), scale);
+    const Turn turn(all);
+    const std::span<const ml_array* const> asked(arrays, moeloom::at(count));
+    std::string numbers;
+    const ml_status status =
+        answered([&] { numbers = " of " + std::to_string(numbers_in(asked)) + " numbers"; });
+    all.meet({"a sum", numbers}, status, status == ML_OK ? "" : last_failure());
+    sum_over(all.ranks(), asked, scale);
+  });
+}
+
+ml_status ml_group_enter(ml_group* group, const char* call, const char* error) {
+  return guarded([&] {
+    Group& all = group_of(group);
+    const Turn turn(all);
+    const std::string text = error == nullptr ? "" : error;
+    all.meet({&given(call, "call")}, text.empty() ? ML_OK : ML_OTHER, text, ML_OTHER);
   });
 }
 
 ml_status ml_group_barrier(ml_group* group) {
-  return guarded([&] {
-    Group& all = group_of(group);
-    const Use use(all.busy());
-    all.ranks().barrier();
-  });
+  return ml_group_enter(group, "a barrier", nullptr);
 }
 
 ml_status ml_group_agree(ml_group* group, const char* error) {
+  return ml_group_enter(group, "agree", error);
+}
+
+ml_status ml_group_gather_text(ml_group* group, const char* text) {
   return guarded([&] {
     Group& all = group_of(group);
-    const Use use(all.busy());
-    try {
-      throw_if_any_failed(all.ranks(), error == nullptr ? "" : error);
-    } catch (const moeloom::AgreedError& agreed) {
-      throw Refusal(ML_OTHER, agreed.what());
-    }
+    const Turn turn(all);
+    in_agreement(all, {"a gathering of texts"}, [&] { given(text, "text"); });
+    all.texts() = all.ranks().all_gather_text(text);
   });
+}
+
+const char* ml_group_text(const ml_group* group, int64_t rank) {
+  if (group == nullptr) return "";
+  const std::vector<std::string>& texts = group->group->texts();
+  return rank < 0 || rank >= std::ssize(texts) ? "" : texts[moeloom::at(rank)].c_str();
 }
 
 ml_status ml_group_release(ml_group* group) {

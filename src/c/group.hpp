@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "door.hpp"
 #include "guard.hpp"
 
 namespace moeloom::c {
@@ -44,16 +45,29 @@ struct TripMemory {
 /// Neither moves: dispatchers point to `ranks`.
 class Group {
  public:
-  explicit Group(Communicator ranks) : ranks_(std::move(ranks)) {}
+  explicit Group(Communicator ranks);
+  /// Ranks [size] of a whole that was divided, by their numbers there.
+  Group(Communicator ranks, const Group& whole, std::vector<Index> numbers);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   const Communicator& ranks() const { return ranks_; }
   std::atomic<bool>& busy() { return busy_; }
+  Door& door() { return door_; }
+  /// That of this group's ranks, of which every collective call on this group passes the door first: who went
+  /// on to a call of the whole is met there by neighbours that did not. null: it was not divided.
+  Group* row() const { return row_.get(); }
+  void set_row(std::shared_ptr<Group> row) { row_ = std::move(row); }
+  /// Door::meet() with an error of this rank, by way of the row's door. Collective.
+  void meet(const Call& call, ml_status status = ML_OK, const std::string& error = {},
+            ml_status others_status = ML_CONFIG);
+
   /// Collective over the ranks, in its first call with a key. Throws ConfigError, AgreedError.
   Way& way(const WayKey& key);
   MoeWorkspace& workspace() { return workspace_; }
   PhaseClock& clock() { return clock_; }
+  /// One a rank, of the last gathering.
+  std::vector<std::string>& texts() { return texts_; }
 
   /// The last one that came back, whose pages are warmest, or a new one.
   std::unique_ptr<TripMemory> take_trip();
@@ -65,28 +79,36 @@ class Group {
  private:
   Communicator ranks_;
   std::atomic<bool> busy_ = false;
+  Door door_;
+  std::shared_ptr<Group> row_ = nullptr;
   std::map<WayKey, std::unique_ptr<Way>> ways_;
   MoeWorkspace workspace_;
   PhaseClock clock_;
+  std::vector<std::string> texts_ = {};
   std::mutex mutex_;  // of trips_
   std::vector<std::unique_ptr<TripMemory>> trips_;
 };
 
-/// `phase`, which may fail on one rank alone; then every rank throws, with the text and the ranks of it. The
-/// status of a rank that failed is its own. Collective over the ranks.
-template <typename Phase>
-void in_agreement(const Communicator& ranks, Phase&& phase) {
-  if (ranks.size() == 1) return phase();
-  ml_status status = ML_CONFIG;
-  try {
-    agree(ranks, [&] {
-      status = ML_OTHER;
-      status = guarded(phase);
-      if (status != ML_OK) throw Error(last_failure());
-    });
-  } catch (const AgreedError& error) {
-    throw Refusal(status == ML_OK ? ML_CONFIG : status, error.what());
+/// While one lives, the group, and the row whose door it passes, are of the calling thread.
+class Turn {
+ public:
+  explicit Turn(Group& group) : own_(group.busy()) {
+    if (group.row() != nullptr) of_row_.emplace(group.row()->busy());
   }
+
+ private:
+  Use own_;
+  std::optional<Use> of_row_ = {};
+};
+
+/// The begin of every collective call: `phase`, which may fail on one rank alone and moves no data; then
+/// every rank throws, with the text and the ranks of it. The status of a rank that failed is its own.
+/// Collective.
+template <typename Phase>
+void in_agreement(Group& group, const Call& call, Phase&& phase) {
+  if (group.ranks().size() == 1) return phase();
+  const ml_status status = answered(phase);
+  group.meet(call, status, status == ML_OK ? "" : last_failure());
 }
 
 }  // namespace moeloom::c

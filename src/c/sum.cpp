@@ -4,6 +4,7 @@
 #include "comm/travelling_weights.hpp"
 #include "moeloom/base/parallel.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "borrowed_rows.hpp"
@@ -61,14 +62,33 @@ Index size_of(const ml_array& array) {
   return rows_of(array) * cols_of(array);
 }
 
-}  // namespace
+/// visit(array, its numbers as they lie, row by row).
+template <typename Visit>
+void for_each_row(std::span<const ml_array* const> doubles, Visit visit) {
+  for (const ml_array* array : doubles)
+    for (Index row = 0; row < rows_of(*array); ++row) visit(row_at(*array, row), cols_of(*array));
+}
 
-void sum_over(const Communicator& ranks, std::span<const ml_array* const> arrays, double scale) {
+void sum_doubles(const Communicator& ranks, std::span<const ml_array* const> arrays, double scale) {
+  std::vector<double> joined(at(numbers_in(arrays)));
+  std::byte* place = std::as_writable_bytes(std::span(joined)).data();
+  for_each_row(arrays, [&, to = place](const std::byte* row, Index cols) mutable {
+    to = std::copy_n(row, cols * Index{sizeof(double)}, to);
+  });
+  ranks.all_sum(joined);
+  for (double& number : joined) number *= scale;
+  for_each_row(arrays, [&, from = place](std::byte* row, Index cols) mutable {
+    std::copy_n(from, cols * Index{sizeof(double)}, row);
+    from += cols * Index{sizeof(double)};
+  });
+}
+
+void sum_floats(const Communicator& ranks, std::span<const ml_array* const> arrays, double scale) {
   std::vector<RowsOut> alone;
   std::vector<const ml_array*> small;
   Index together = 0;
   for (const ml_array* array : arrays) {
-    const Index size = size_of(check_array(array, "an array"));
+    const Index size = size_of(*array);
     if (size >= kByItself) {
       alone.emplace_back(*array, "an array", InPlace::kFlat, Write::kAdd);
     } else {
@@ -93,6 +113,25 @@ void sum_over(const Communicator& ranks, std::span<const ml_array* const> arrays
   if (ranks.size() > 1) spread(ranks, pieces);
   for (const RowsOut& rows : alone) rows.store();
   each_small([](const ml_array& array, MatrixView place) { write_floats(place, array, "an array"); });
+}
+
+}  // namespace
+
+Index numbers_in(std::span<const ml_array* const> arrays) {
+  Index numbers = 0;
+  for (const ml_array* array : arrays) {
+    numbers += size_of(check_array(array, "an array"));
+    if (array->dtype != ML_F32 && array->dtype != ML_BF16 && array->dtype != ML_F16 && array->dtype != ML_F64)
+      refuse_type(*array, "an array", "ML_F32, ML_BF16, ML_F16 or ML_F64");
+  }
+  return numbers;
+}
+
+void sum_over(const Communicator& ranks, std::span<const ml_array* const> arrays, double scale) {
+  std::vector<const ml_array*> floats, doubles;
+  for (const ml_array* array : arrays) (array->dtype == ML_F64 ? doubles : floats).push_back(array);
+  if (!floats.empty()) sum_floats(ranks, floats, scale);
+  if (!doubles.empty()) sum_doubles(ranks, doubles, scale);
 }
 
 }  // namespace moeloom::c

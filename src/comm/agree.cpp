@@ -1,5 +1,6 @@
+#include "comm/agree.hpp"
+
 #include "moeloom/base/errors.hpp"
-#include "moeloom/comm/communicator.hpp"
 
 #include <algorithm>
 
@@ -30,17 +31,22 @@ std::vector<Complaint> distinct_complaints(const std::vector<std::string>& error
   return complaints;
 }
 
-/// "rank 2: no such file", "ranks 1,3: no such file".
-std::string with_ranks(const Complaint& complaint) {
-  std::string text = complaint.ranks.size() == 1 ? "rank " : "ranks ";
-  for (const std::size_t rank : complaint.ranks) text += std::to_string(rank) + ',';
-  text.back() = ':';
-  return text + ' ' + complaint.message;
-}
-
 }  // namespace
 
+std::string ranks_text(std::span<const std::size_t> ranks, std::span<const Index> names) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (const std::size_t rank : ranks)
+    text += (names.empty() ? std::to_string(rank) : std::to_string(names[rank])) + ',';
+  text.pop_back();
+  return text;
+}
+
 void throw_if_any_failed(const Communicator& comm, const std::string& my_error, Cause my_cause) {
+  throw_if_any_failed(comm, my_error, my_cause, {});
+}
+
+void throw_if_any_failed(const Communicator& comm, const std::string& my_error, Cause my_cause,
+                         std::span<const Index> names) {
   // A digit for the cause stands before each text.
   const std::string mine = my_error.empty() ? "" : std::to_string(static_cast<int>(my_cause)) + my_error;
   const std::vector<Complaint> complaints = distinct_complaints(comm.all_gather_text(mine));
@@ -51,7 +57,8 @@ void throw_if_any_failed(const Communicator& comm, const std::string& my_error, 
   std::string text;
   for (const Complaint& complaint : complaints) {
     if (!text.empty()) text += '\n';
-    text += with_ranks(complaint);
+    // "rank 2: no such file", "ranks 1,3: no such file".
+    text += ranks_text(complaint.ranks, names) + ": " + complaint.message;
   }
   throw AgreedError(text, cause);
 }

@@ -15,7 +15,15 @@ namespace moeloom {
 
 /// Messages of one channel are told apart from those of another between the same ranks; within one, every
 /// rank lets them follow each other in the same order.
-enum class Channel { kRows = 1, kReplicas = 9, kSums = 3, kHalfSums = 8, kWeights = 4, kPassedOnWeights = 7 };
+enum class Channel {
+  kRows = 1,
+  kReplicas = 9,
+  kSums = 3,
+  kHalfSums = 8,
+  kWeights = 4,
+  kPassedOnWeights = 7,
+  kMeeting = 10
+};
 
 /// Buffers must live and be left alone until finish(), a receive's until it has arrived. Throws MpiError.
 class Messages {

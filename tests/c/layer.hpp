@@ -60,7 +60,7 @@ inline LayerNumbers by_rooms(const Communicator& ep, const LayerInputs& in,
 class CLayer {
  public:
   CLayer(const LayerInputs& in, ml_group* group, const char* kind = "silu", Lie lie = {},
-         Lie weights_lie = {})
+         Lie weights_lie = {}, Index layer = 0)
       : shape(in.shape),
         gate_up(in.gate_up, {in.held.count, 2 * shape.inter, shape.hidden}, weights_lie),
         down(in.down, {in.held.count, shape.hidden, shape.inter}, weights_lie),
@@ -74,7 +74,7 @@ class CLayer {
         d_topk_weights({in.x.rows(), shape.top_k}, lie),
         topk_idx(Array::integers(in.ids, {in.x.rows(), shape.top_k})) {
     const ml_glu_settings glu{sizeof(ml_glu_settings), kind, 0, 0};
-    const ml_experts_settings settings{sizeof(ml_experts_settings), shape.experts, 0, &glu, nullptr, 0};
+    const ml_experts_settings settings{sizeof(ml_experts_settings), shape.experts, layer, &glu, nullptr, 0};
     EXPECT_OK(ml_experts_open(group, &settings, &handle));
   }
   CLayer(const CLayer&) = delete;

@@ -3,22 +3,12 @@
 #include <vector>
 
 #include "layer.hpp"
+#include "world.hpp"
 
 namespace moeloom {
 namespace {
 
 using namespace testing;
-
-/// All ranks of the job.
-class World {
- public:
-  World() { EXPECT_OK(ml_group_world(&group)); }
-  World(const World&) = delete;
-  ~World() { ml_group_close(group); }
-  int rank() const { return static_cast<int>(ml_group_rank(group)); }
-  int size() const { return static_cast<int>(ml_group_size(group)); }
-  ml_group* group = nullptr;
-};
 
 TEST(CRanks, ExpertsHaveTheBitsOfABlockOnEveryNumberOfRanks) {
   const World world;
@@ -72,6 +62,33 @@ TEST(CRanks, SumsAreThoseOfAllRanksAndTheSameOnEach) {
       for (std::size_t n = 0; n < all.size(); ++n) ASSERT_EQ(all[n], mine[n % mine.size()]);
     }
   }
+}
+
+TEST(CRanks, SumsOfDoublesAreExactWhereOneRankHasEach) {
+  const World world;
+  std::vector<double> numbers(at(3 * world.size()), 0.0);
+  for (Index i = 0; i < 3; ++i) numbers[at(3 * world.rank() + i)] = 1.0 / (3 + world.rank() + i);
+  float beside = 1;
+  const ml_array doubles{numbers.data(), {world.size(), 3}, {3, 1}, 2, ML_F64};
+  const ml_array floats{&beside, {1}, {1}, 1, ML_F32};
+  const ml_array* views[] = {&doubles, &floats};
+  EXPECT_OK(ml_group_sum(world.group, views, 2, 1));
+  for (Index rank = 0; rank < world.size(); ++rank)
+    for (Index i = 0; i < 3; ++i)
+      EXPECT_EQ(numbers[at(3 * rank + i)], 1.0 / static_cast<double>(3 + rank + i));
+  EXPECT_EQ(beside, static_cast<float>(world.size()));
+  const ml_array integers{numbers.data(), {1}, {1}, 1, ML_I64};
+  const ml_array* one[] = {&integers};
+  EXPECT_STATUS(ml_group_sum(world.group, one, 1, 1), ML_TYPE, "ML_F32, ML_BF16, ML_F16 or ML_F64");
+}
+
+TEST(CRanks, TextsOfAllRanksAreGathered) {
+  const World world;
+  EXPECT_STREQ(ml_group_text(world.group, 0), "");
+  EXPECT_OK(ml_group_gather_text(world.group, std::string(at(5 * world.rank()), 'x').c_str()));
+  for (int rank = 0; rank < world.size(); ++rank)
+    EXPECT_EQ(ml_group_text(world.group, rank), std::string(at(5 * rank), 'x'));
+  EXPECT_STREQ(ml_group_text(world.group, world.size()), "");
 }
 
 TEST(CRanks, AMeshDividesTheRanks) {

@@ -236,8 +236,9 @@ int32_t ml_mpi_running(void);
 void ml_abort(int32_t exit_code);
 
 // Ranks, and the buffers that all layers on them share. "Collective": every rank of the group calls it, in
-// the same order. An error of one rank's arguments comes on all ranks; after ML_MPI the job has to end
-// (ml_abort).
+// the same order. Ranks meet at the begin of each such call, before any data moves: an error of one rank's
+// arguments comes on all ranks, and calls that differ (a forward here, a sum there) are ML_MPI on all with a
+// text that names each call and its ranks. After ML_MPI the job has to end (ml_abort).
 typedef struct ml_group ml_group;
 // mpi_comm: the address of an MPI_Comm (mpi4py: MPI._addressof), which is duplicated and stays the caller's;
 // collective over it. NULL: this process alone, for which MPI need not run.
@@ -247,18 +248,32 @@ ml_status ml_group_world(ml_group** group);
 // world = dp x ep, ranks of an ep row being neighbours -> the row that tokens of this rank travel along, and
 // the column of the ranks with the same experts. Collective over world. ML_CONFIG where ep does not divide
 // it.
+// From then on the ranks of a row meet first in every collective call on world or column: a rank that went on
+// to one is met by neighbours that are still in a layer.
 ml_status ml_group_mesh(ml_group* world, int64_t ep, ml_group** ep_row, ml_group** dp_column);
+// Seconds that a rank waits for others to come to the same call; then it gets ML_MPI, with a text that names
+// itself, the call and who did not come. 0, as at first: for ever. What ml_group_mesh() makes begins with
+// world's. Of this rank.
+ml_status ml_group_set_timeout(ml_group* group, double seconds);
 int64_t ml_group_rank(const ml_group* group);
 int64_t ml_group_size(const ml_group* group);
 // Those of num_experts that this rank of an ep row holds: [begin, begin + count).
 ml_status ml_group_experts(const ml_group* group, int64_t num_experts, int64_t* begin, int64_t* count);
 // Each array becomes scale times its sum over ranks, added up along one tree: the same bits on every rank.
-// Collective; the same shapes on every rank.
+// ML_F64 is added up in fp64, by sending all to all: for a few numbers. Collective; the same shapes on every
+// rank.
 ml_status ml_group_sum(ml_group* group, const ml_array* const* arrays, int64_t count, double scale);
 ml_status ml_group_barrier(ml_group* group);
 // error: what went wrong on this rank, NULL or "": nothing -> ML_OK where nothing did on any rank, else
 // ML_OTHER on all with the texts and their ranks. Collective.
 ml_status ml_group_agree(ml_group* group, const char* error);
+// Both in one call, which other ranks' errors know by this name: "finish_gradients". Its first 47 bytes
+// count.
+ml_status ml_group_enter(ml_group* group, const char* call, const char* error);
+// One text of every rank, without a byte 0. Collective.
+ml_status ml_group_gather_text(ml_group* group, const char* text);
+// That of a rank, until the next gathering; "" where there was none.
+const char* ml_group_text(const ml_group* group, int64_t rank);
 // Gives back the buffers that layers share and trips that nobody holds; the next call makes them anew.
 ml_status ml_group_release(ml_group* group);
 void ml_group_close(ml_group* group);

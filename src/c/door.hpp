@@ -1,0 +1,56 @@
+// Where the ranks of a group meet at the begin of every collective call: all learn whether they make the same
+// call, who could not, and who did not come. So nobody waits in a call that others do not make.
+#pragma once
+
+#include "comm/meeting.hpp"
+#include "moeloom/c/moeloom.h"
+
+#include <string>
+#include <vector>
+
+namespace moeloom::c {
+
+/// What a rank is about to do, as a text that goes on after "rank 0 is in".
+struct Call {
+  std::string what;  // "the forward of layer 3"; the first 47 bytes count
+  std::string of =
+      {};  // " of 12 numbers", what this group's ranks have in common and their row need not; 23 count
+};
+
+/// Does not move.
+class Door {
+ public:
+  /// names [size]: of the ranks in texts, of `all` that the job's mesh has. `ranks` must outlive it.
+  Door(const Communicator& ranks, std::vector<Index> names, Index all);
+
+  /// Collective. Throws Refusal ML_MPI where ranks make different calls, on all of them; where one did not
+  /// come in time, on who waited; and at once ever after.
+  void meet(const Call& call);
+  /// The same, and where any rank has an error all throw a Refusal with the texts and their ranks: of this
+  /// rank's status, or of others_status where this rank has none.
+  void meet(const Call& call, ml_status status, const std::string& error, ml_status others_status);
+
+  const std::vector<Index>& names() const { return names_; }
+  Index all() const { return all_; }
+  double timeout() const { return timeout_; }
+  void set_timeout(double seconds) { timeout_ = seconds; }
+
+ private:
+  struct Told;
+  /// -> whether any rank has an error.
+  bool exchange(const Call& call, ml_status status);
+  Told told_by(Index rank) const;
+  std::string different_calls() const;
+  std::string missing_text(const Call& call, const std::vector<Index>& missing) const;
+  [[noreturn]] void break_off(std::string text);
+
+  const Communicator* ranks_;
+  Meeting meeting_;
+  std::vector<Index> names_;
+  Index all_;
+  double timeout_ = 0;
+  std::int64_t calls_ = 0;
+  std::string broken_ = {};  // why there is no other meeting
+};
+
+}  // namespace moeloom::c

@@ -1,0 +1,122 @@
+// Calls of several ranks that differ, or that a rank does not come to: an error on all of them, and no wait
+// for ever.
+#include <chrono>
+
+#include "world.hpp"
+
+namespace moeloom {
+namespace {
+
+using namespace testing;
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Of a world with several ranks; the last is the odd one.
+class Door : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (world.size() < 2) GTEST_SKIP() << "needs 2 ranks";
+    EXPECT_OK(ml_group_set_timeout(world.group, 60));
+  }
+  bool is_odd() const { return world.rank() == world.size() - 1; }
+  std::string odd() const { return "rank " + std::to_string(world.size() - 1); }
+  World world;
+};
+
+TEST_F(Door, CallsThatDifferAreAnErrorOnAllRanks) {
+  EXPECT_OK(ml_group_barrier(world.group));
+  const char* call = is_odd() ? "saving" : "finish_gradients";
+  const ml_status status = ml_group_enter(world.group, call, nullptr);
+  EXPECT_STATUS(status, ML_MPI, "ranks do not make the same calls: rank");
+  const std::string text = ml_last_error();
+  EXPECT_NE(text.find(odd() + " is in saving (call 2); every rank makes as many"), std::string::npos) << text;
+  EXPECT_NE(text.find("in finish_gradients (call 2), "), std::string::npos) << text;
+  EXPECT_STATUS(ml_group_barrier(world.group), ML_MPI, "in saving (call 2)");  // and ever after
+}
+
+TEST_F(Door, AForwardMeetsABackwardAndAnotherLayer) {
+  const LayerInputs in({}, 4, world.size(), world.rank());
+  {
+    CLayer layer(in, world.group);
+    EXPECT_OK(layer.forward());
+    const ml_status status = is_odd() ? layer.backward(layer.grads(ML_REPLACE)) : layer.forward();
+    EXPECT_STATUS(status, ML_MPI, "the forward of layer 0 (call");
+    EXPECT_NE(std::string(ml_last_error()).find(odd() + " is in the backward of layer 0"), std::string::npos);
+  }
+  const World again;
+  CLayer layer(in, again.group, "silu", {}, {}, is_odd() ? 4 : 3);
+  EXPECT_STATUS(layer.forward(), ML_MPI, "in the forward of layer 4");
+}
+
+TEST_F(Door, ACallOfTheWorldMeetsALayerOfTheRow) {
+  ml_group *row = nullptr, *column = nullptr;
+  EXPECT_OK(ml_group_mesh(world.group, world.size(), &row, &column));
+  const LayerInputs in({}, 4, world.size(), world.rank());
+  {
+    CLayer layer(in, row);
+    float number = 1;
+    const ml_array array{&number, {1}, {1}, 1, ML_F32};
+    const ml_array* arrays[] = {&array};
+    EXPECT_OK(ml_group_sum(world.group, arrays, 1, 1));
+    const ml_status status = is_odd() ? ml_group_sum(world.group, arrays, 1, 1) : layer.forward();
+    EXPECT_STATUS(status, ML_MPI, "in the forward of layer 0");
+    EXPECT_NE(std::string(ml_last_error()).find(odd() + " is in a sum (call"), std::string::npos)
+        << ml_last_error();
+  }
+  ml_group_close(row);
+  ml_group_close(column);
+}
+
+TEST_F(Door, SumsOfOtherSizesAreRefused) {
+  std::vector<float> numbers(5);
+  const ml_array array{numbers.data(), {is_odd() ? 5 : 4}, {1}, 1, ML_F32};
+  const ml_array* arrays[] = {&array};
+  EXPECT_STATUS(ml_group_sum(world.group, arrays, 1, 1), ML_MPI, "in a sum of 5 numbers (call 1)");
+}
+
+TEST_F(Door, AnErrorIsToldEvenWhereItsCallHasNoSize) {
+  float number = 1;
+  const ml_array array{&number, {1}, {1}, 1, is_odd() ? ML_I64 : ML_F32};
+  const ml_array* arrays[] = {&array};
+  EXPECT_STATUS(ml_group_sum(world.group, arrays, 1, 1), is_odd() ? ML_TYPE : ML_CONFIG, "is ML_I64");
+  EXPECT_OK(ml_group_barrier(world.group));
+}
+
+TEST_F(Door, WhoDoesNotComeIsNamed) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_OK(ml_group_set_timeout(world.group, 0.5));
+  const Communicator ranks = Communicator::world().split(0, world.rank());
+  if (!is_odd()) {
+    EXPECT_STATUS(ml_group_enter(world.group, "the end", nullptr), ML_MPI,
+                  (" waited 0.5 s in the end for " + odd() + ", which did not come").c_str());
+    EXPECT_NE(std::string(ml_last_error()).find(" of " + std::to_string(world.size()) + " ("),
+              std::string::npos);
+    EXPECT_GE(seconds_since(begin), 0.5);
+    EXPECT_LT(seconds_since(begin), 30);
+    EXPECT_STATUS(ml_group_barrier(world.group), ML_MPI, "which did not come");
+  }
+  ranks.barrier();
+}
+
+TEST_F(Door, RowsAreNamedByTheWholesNumbers) {
+  if (world.size() != 4) GTEST_SKIP() << "needs 4 ranks";
+  ml_group *row = nullptr, *column = nullptr;
+  EXPECT_OK(ml_group_mesh(world.group, 2, &row, &column));
+  if (world.rank() >= 2) {
+    const char* call = is_odd() ? "one" : "another";
+    EXPECT_STATUS(ml_group_enter(row, call, nullptr), ML_MPI,
+                  "rank 2 is in another (call 1), rank 3 is in one");
+    EXPECT_STATUS(ml_group_agree(column, ""), ML_MPI, "rank 2 is in another");  // by way of the row
+  }
+  ml_group_close(row);
+  ml_group_close(column);
+}
+
+TEST_F(Door, ALimitIsANumberOfSeconds) {
+  EXPECT_STATUS(ml_group_set_timeout(world.group, -1), ML_SHAPE, "a number of seconds");
+}
+
+}  // namespace
+}  // namespace moeloom

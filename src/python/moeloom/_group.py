@@ -10,11 +10,14 @@ import os
 import threading
 import weakref
 from ctypes import POINTER, byref, c_int64, c_void_p, pointer
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _words
+from ._endings import told_to_all
 from ._library import Handle, library
 from ._table import ADD, REPLACE, Array, ExpertGrads, ExpertsSettings, ExpertWeights, GluSettings
+from ._watch import Watch
+from .errors import Error, SpentError
 
 
 class Stacks(NamedTuple):
@@ -51,13 +54,17 @@ class Group:
     Threads of one process take turns. Over ranks they must not meet here: their order would differ from rank to rank.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, of: Optional[Group] = None) -> None:
         self.handle = handle
-        self.lock = threading.Lock()
+        self.outlives_close = False  # the handle, which the end of the program still needs
+        self.lock = threading.Lock() if of is None else of.lock
+        self.watch = Watch(0, print) if of is None else of.watch
+        self._closed = False
         self._experts: Dict[Tuple[Any, ...], Experts] = {}
         _groups.add(self)
 
     def experts(self, num_experts: int, kind: str, layer: int = 0, dispatcher: Optional[str] = None) -> Experts:
+        """Collective in the first call with these."""
         num_experts, _ = _words.whole(num_experts, "num_experts"), _words.text(kind, "kind")
         key = (num_experts, kind, layer, dispatcher)
         found = self._experts.get(key)
@@ -73,39 +80,67 @@ class Group:
     def size(self) -> int:
         return int(library().ml_group_size(self.handle.value))
 
+    @property
+    def value(self) -> c_void_p:
+        if self._closed:
+            raise SpentError("the mesh is closed")
+        return self.handle.value
+
+    def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """Of the library, collective over the group; `what` is where this rank is seen waiting."""
+        with self.lock:
+            self.watch.now = (what,)
+            try:
+                function(*arguments)
+            except (Error, TypeError) as error:
+                told_to_all(error, self.rank)
+                raise
+            finally:
+                self.watch.now = None
+
     def mesh(self, ep: int) -> Tuple[Group, Group]:
         """This rank's ep row and dp column. Collective, as all below but `experts_of`."""
         row, column = c_void_p(), c_void_p()
-        with self.lock:
-            library().ml_group_mesh(self.handle.value, ep, byref(row), byref(column))
-        return tuple(Group(Handle("group", each.value, "ml_group_close")) for each in (row, column))  # type: ignore
+        self.call(f"a mesh of ep = {ep}", library().ml_group_mesh, self.value, ep, byref(row), byref(column))
+        return tuple(Group(Handle("mesh", each.value, "ml_group_close"), self)  # type: ignore[return-value]
+                     for each in (row, column))
 
     def experts_of(self, num_experts: int) -> Tuple[int, int]:
         """Those that this rank of an ep row holds: the first, and how many."""
         begin, count = c_int64(), c_int64()
-        library().ml_group_experts(self.handle.value, num_experts, byref(begin), byref(count))
+        library().ml_group_experts(self.value, num_experts, byref(begin), byref(count))
         return begin.value, count.value
 
-    def sum(self, arrays: Sequence[Array], scale: float = 1.0) -> None:
+    def sum(self, arrays: Sequence[Array], scale: float = 1.0, what: str = "a sum") -> None:
         """Each array becomes scale times its sum over ranks."""
         pointers = (POINTER(Array) * len(arrays))(*map(pointer, arrays))
-        with self.lock:
-            library().ml_group_sum(self.handle.value, pointers, len(arrays), scale)
+        self.call(what, library().ml_group_sum, self.value, pointers, len(arrays), scale)
 
     def barrier(self) -> None:
-        with self.lock:
-            library().ml_group_barrier(self.handle.value)
+        self.enter("a barrier")
 
-    def agree(self, error: str = "") -> None:
+    def agree(self, error: str = "", what: str = "agree") -> None:
         """Raises on every rank where any has an error."""
-        with self.lock:
-            library().ml_group_agree(self.handle.value, error.encode())
+        self.enter(what, error)
+
+    def enter(self, what: str, error: str = "") -> None:
+        """A call of the program's own, `what` in the errors of ranks that are not in it; raises as agree does."""
+        self.call(what, library().ml_group_enter, self.value, what.encode(), error.encode())
+
+    def gather(self, text: str) -> List[str]:
+        """A text of every rank."""
+        self.call("a gathering of texts", library().ml_group_gather_text, self.value, text.encode())
+        return [library().ml_group_text(self.value, rank).decode() for rank in range(self.size)]
 
     def close(self) -> None:
         for experts in self._experts.values():
             experts.handle.close()
         self._experts.clear()
-        self.handle.close()
+        if not self._closed:
+            library().ml_group_release(self.handle.value)
+        self._closed = True
+        if not self.outlives_close:
+            self.handle.close()
 
 
 @functools.lru_cache(maxsize=None)
@@ -151,22 +186,21 @@ class Experts:
         settings = ExpertsSettings(num_experts=num_experts, layer=layer, glu=pointer(glu),
                                    dispatcher=dispatcher.encode() if dispatcher else None)
         value = c_void_p()
-        with group.lock:
-            library().ml_experts_open(group.handle.value, byref(settings), byref(value))
-        self.handle = Handle("layer's experts", value.value, "ml_experts_close")
+        group.call("the opening of a layer's experts", library().ml_experts_open, group.value, byref(settings),
+                   byref(value))
+        self.handle = Handle("mesh", value.value, "ml_experts_close")
         self._group = group
+        self._forward, self._backward = f"the forward of layer {layer}", f"the backward of layer {layer}"
 
     def forward(self, stacks: Stacks, x: Array, topk_idx: Array, topk_weights: Array, y: Array,
                 keeps_trip: bool) -> Optional[Handle]:
         """Writes y, and returns what the backward takes, if there is to be one."""
         value = c_void_p()
-        with self._group.lock:
-            library().ml_experts_forward(self.handle.value, byref(_weights(stacks)), x, topk_idx, topk_weights, y,
-                                         byref(value) if keeps_trip else None)
+        self._group.call(self._forward, library().ml_experts_forward, self.handle.value, byref(_weights(stacks)), x,
+                         topk_idx, topk_weights, y, byref(value) if keeps_trip else None)
         return Handle("trip", value.value, "ml_trip_free") if keeps_trip else None
 
     def backward(self, stacks: Stacks, trip: Handle, dy: Array, dx: Optional[Array], d_topk_weights: Optional[Array],
                  targets: Dict[str, Optional[Target]]) -> None:
-        with self._group.lock:
-            library().ml_experts_backward(self.handle.value, byref(_weights(stacks)), trip.value, dy, dx,
-                                          d_topk_weights, byref(_grads(targets)))
+        self._group.call(self._backward, library().ml_experts_backward, self.handle.value, byref(_weights(stacks)),
+                         trip.value, dy, dx, d_topk_weights, byref(_grads(targets)))

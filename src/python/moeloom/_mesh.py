@@ -2,46 +2,73 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_void_p
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 from . import _words
+from ._endings import job
 from ._group import Group
-from ._library import Handle, library
+from ._library import library
+from ._mpi import ranks_of
+from ._watch import Watch
+from .errors import ConfigError
 
 
 def mesh(ep: int = 1, comm: Any = None, timeout: float = 600.0) -> Mesh:
     """Ranks of the job, ep of which share experts; every rank calls it with the same ep.
 
-    Starts MPI, or takes mpi4py's communicator: comm, or COMM_WORLD where mpi4py has started MPI. timeout: seconds that
-    one wait for other ranks may last.
+    Starts MPI, or takes mpi4py's communicator: comm, or COMM_WORLD where mpi4py has started MPI. MpiError where its MPI
+    is not the library's, or was started for one thread; ConfigError on all ranks where ep does not divide them.
+
+    timeout: seconds that a rank waits for others in one call, 0 for ever. Then it gets an MpiError that says in which
+    layer and direction, and for whom. While a mesh of several ranks is open, an exception that nobody catches ends the
+    job, and so does a call that ranks do not make alike.
     """
-    lib = library()
-    if not lib.ml_mpi_running():
-        lib.ml_mpi_start()
-    value = c_void_p()
-    lib.ml_group_world(byref(value))
-    return Mesh(Group(Handle("group", value.value, "ml_group_close")), _words.whole(ep, "ep"))
+    ep, timeout = _words.whole(ep, "ep"), _words.number(timeout, "timeout")
+    if not timeout >= 0:
+        raise ConfigError(f"timeout is {timeout}; expected seconds, or 0 for a wait without end")
+    ranks = ranks_of(comm)
+    world = Group(ranks.handle)
+    if ranks.owned:
+        job().owns_mpi()
+    job().enter(world)
+    try:
+        return Mesh(world, ep, timeout)
+    except BaseException:
+        job().leave(world)
+        world.watch.close()
+        world.close()
+        raise
 
 
 class Mesh:
     """`world`, `ep_row` and `dp_column` are its groups. A context manager that closes itself."""
 
-    def __init__(self, world: Group, ep: int) -> None:
+    def __init__(self, world: Group, ep: int, timeout: float) -> None:
         self.world = world
-        self.ep_row, self.dp_column = world.mesh(ep)
+        if world.size > 1:
+            world.watch = Watch(timeout, job().give_up)
+            library().ml_group_set_timeout(world.handle.value, timeout)
         self.rank, self.size = world.rank, world.size
+        self.ep_row, self.dp_column = world.mesh(ep)
         self.ep, self.ep_rank = self.ep_row.size, self.ep_row.rank
         self.dp, self.dp_rank = self.dp_column.size, self.dp_column.rank
 
     def barrier(self) -> None:
+        """Collective over all ranks. MpiError where one does not come, or is in another call."""
         self.world.barrier()
+
+    def gather(self, text: str) -> List[str]:
+        """A text of every rank, on every rank. Collective over all ranks."""
+        return self.world.gather(text)
 
     def experts_of(self, num_experts: int) -> Tuple[int, int]:
         """Those that this rank holds: the first, and how many."""
         return self.ep_row.experts_of(num_experts)
 
     def close(self) -> None:
+        """Gives its buffers back; what is called on it afterwards is a SpentError. Not collective."""
+        job().leave(self.world)
+        self.world.watch.close()
         for group in (self.dp_column, self.ep_row, self.world):
             group.close()
 

@@ -128,12 +128,16 @@ _FUNCTIONS = """
     ml_group_open: address new
     ml_group_world: new
     ml_group_mesh: handle int64 new new
+    ml_group_set_timeout: handle double
     ml_group_rank: handle -> int64
     ml_group_size: handle -> int64
     ml_group_experts: handle int64 int64* int64*
     ml_group_sum: handle arrays int64 double
     ml_group_barrier: handle
     ml_group_agree: handle text
+    ml_group_enter: handle text text
+    ml_group_gather_text: handle text
+    ml_group_text: handle int64 -> text
     ml_group_release: handle
     ml_group_close: handle -> nothing
     ml_experts_open: handle settings new

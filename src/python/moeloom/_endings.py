@@ -1,0 +1,167 @@
+"""How a job of several ranks ends: with all of them, or with a word of the rank that cannot go on.
+
+A rank that an exception ends would leave the others waiting. So while a mesh of several ranks is open, what nobody
+caught ends the job, after the rank's name and the traceback; and the end of the program is a call that all ranks make.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Callable, List, Optional
+
+from ._library import library
+from .errors import Error, InUseError, MpiError, OutOfMemoryError
+
+# Seconds. Others that failed alike get their word out; a rank that tells the same as a lower one leaves it to that one;
+# one that only came to its end leaves it to those that can say where they were.
+_FOR_OTHERS, _FOR_THE_LOWEST, _AT_THE_END = 0.3, 1.0, 2.0
+_KEYBOARD = 130  # as shells have it
+_END = "the end of the program"
+_DIFFER = "ranks do not make the same calls"
+
+
+def told_to_all(error: BaseException, rank: int) -> None:
+    """Marks an error of a collective call that every rank of the group has, this one being `rank` there."""
+    alone = isinstance(error, (InUseError, OutOfMemoryError)) or not isinstance(error, (Error, TypeError))
+    if not alone and (not isinstance(error, MpiError) or str(error).startswith(_DIFFER)):
+        error.moeloom_rank = rank  # type: ignore[union-attr]
+
+
+class Job:
+    """Of this process: the meshes of several ranks that are open, and what is to be done at its end."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._open: List[Any] = []
+        self._worlds: List[Any] = []
+        self._owns_mpi = False
+        self._before: Optional[Callable[..., Any]] = None
+        self._before_of_threads: Optional[Callable[..., Any]] = None
+        self._ends = threading.Lock()
+        atexit.register(self._end)
+
+    def owns_mpi(self) -> None:
+        self._owns_mpi = True
+
+    def enter(self, world: Any) -> None:
+        """A mesh opens on this group of all its ranks."""
+        if world.size == 1:
+            return
+        if not self._open:
+            self._before, sys.excepthook = sys.excepthook, self._uncaught
+            self._before_of_threads, threading.excepthook = threading.excepthook, self._uncaught_in_thread
+        world.outlives_close = True
+        self._open.append(world)
+        self._worlds.append(world)
+
+    def leave(self, world: Any) -> None:
+        """It closes. Its group stays for the end of the program."""
+        if world not in self._open:
+            return
+        self._open.remove(world)
+        if self._open:
+            return
+        if sys.excepthook == self._uncaught:
+            sys.excepthook = self._before or sys.__excepthook__
+        if threading.excepthook == self._uncaught_in_thread:
+            threading.excepthook = self._before_of_threads or threading.__excepthook__
+
+    def name(self) -> str:
+        """"rank 1 of 4 (host)"."""
+        world = self._worlds[-1]
+        return f"rank {world.rank} of {world.size} ({socket.gethostname()})"
+
+    def give_up(self, text: str) -> None:
+        """The watch has seen a call that does not end."""
+        self._abort(f"{self.name()} {text}; the job ends", 1)
+
+    def _is_here(self) -> bool:
+        """Neither in a child that was forked, nor after MPI's end."""
+        return os.getpid() == self._process and bool(self._open) and bool(library().ml_mpi_running())
+
+    def _uncaught(self, kind: Any, error: BaseException, trace: Any) -> None:
+        before = self._before or sys.__excepthook__
+        if not self._is_here():
+            before(kind, error, trace)
+            return
+        _leave_it_to_the_lowest(error)
+        if before is sys.__excepthook__:
+            text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
+            self._abort(f"{self.name()}: {text}", _code_of(error))
+        else:
+            _say(f"{self.name()}:")
+            before(kind, error, trace)
+            self._abort("", _code_of(error))
+
+    def _uncaught_in_thread(self, what: Any) -> None:
+        before = self._before_of_threads or threading.__excepthook__
+        if not self._is_here() or what.exc_type is SystemExit:
+            before(what)
+            return
+        _leave_it_to_the_lowest(what.exc_value)
+        _say(f"{self.name()}, in a thread:")
+        before(what)
+        self._abort("", _code_of(what.exc_value))
+
+    def _abort(self, text: str, code: int) -> None:
+        self._ends.acquire()  # by one thread, for good
+        if text:
+            _say(text)
+        _flush()
+        time.sleep(_FOR_OTHERS)
+        after = threading.Timer(5.0, os._exit, (code,))  # where MPI itself is what does not go on
+        after.daemon = True
+        after.start()
+        library().ml_abort(code)
+
+    def _end(self) -> None:
+        """Waits until all ranks have come to their end; those that are elsewhere learn of it."""
+        if os.getpid() != self._process or not library().ml_mpi_running():
+            return
+        _flush()
+        try:
+            for world in reversed(self._worlds):
+                world.call(_END, library().ml_group_enter, world.handle.value, _END.encode(), b"")
+        except Error as error:
+            time.sleep(_AT_THE_END if hasattr(error, "moeloom_rank") else 0)
+            self._abort(f"{self.name()}: {error}", 1)
+        if self._owns_mpi:
+            library().ml_mpi_end()
+
+
+@functools.lru_cache(maxsize=None)
+def job() -> Job:
+    return Job()
+
+
+def _leave_it_to_the_lowest(error: Optional[BaseException]) -> None:
+    if getattr(error, "moeloom_rank", 0) > 0:
+        time.sleep(_FOR_THE_LOWEST)
+
+
+def _code_of(error: Optional[BaseException]) -> int:
+    return _KEYBOARD if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _say(text: str) -> None:
+    """In one piece, that lines of ranks do not mix."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass  # there is nobody to tell
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass

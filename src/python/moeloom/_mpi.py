@@ -1,0 +1,87 @@
+"""Which ranks there are: MPI that this package starts, or mpi4py's, if both mean the same MPI."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from ctypes import byref, c_void_p, create_string_buffer
+from typing import Any, Optional
+
+from ._library import Handle, library
+from .errors import ConfigError, MpiError
+
+_FUNNELED, _SERIALIZED = "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED"
+
+
+class Ranks:
+    """handle: the library's group of them. owned: MPI was started here, and ends with the process."""
+
+    def __init__(self, handle: Handle, owned: bool) -> None:
+        self.handle, self.owned = handle, owned
+
+
+def ranks_of(comm: Any) -> Ranks:
+    """Of mpi4py's comm; None: all of the job, where mpi4py may have started MPI. Collective over them."""
+    lib = library()
+    mpi4py = sys.modules.get("mpi4py.MPI")
+    if comm is not None:
+        _require_communicator(comm, mpi4py)
+    value, owned = c_void_p(), False
+    if mpi4py is not None and mpi4py.Is_initialized() and not mpi4py.Is_finalized():
+        comm = mpi4py.COMM_WORLD if comm is None else comm
+        _require_same_mpi(mpi4py)
+        _require_threads(mpi4py)
+        lib.ml_group_open(c_void_p(mpi4py._addressof(comm)), byref(value))
+    elif comm is not None:
+        raise MpiError("comm is given, but MPI does not run; mpi4py starts it by MPI.Init(), and by itself unless "
+                       "mpi4py.rc.initialize is False")
+    else:
+        if not lib.ml_mpi_running():
+            lib.ml_mpi_start()
+            owned = True
+        lib.ml_group_world(byref(value))
+    return Ranks(Handle("mesh", value.value, "ml_group_close"), owned)
+
+
+def _require_communicator(comm: Any, mpi4py: Optional[Any]) -> None:
+    if mpi4py is None or not isinstance(comm, mpi4py.Comm):
+        raise TypeError(f"comm is {comm!r:.80}, a {type(comm).__name__}; expected a communicator of mpi4py, as "
+                        "MPI.COMM_WORLD, or None for all ranks of the job")
+    if not isinstance(comm, mpi4py.Intracomm) or comm == mpi4py.COMM_NULL:
+        raise ConfigError(f"comm is {'MPI.COMM_NULL' if comm == mpi4py.COMM_NULL else 'an intercommunicator'}; expected "
+                          "the communicator of this rank and those that share the experts with it")
+
+
+def library_text() -> str:
+    """How the library's MPI calls itself."""
+    text = create_string_buffer(16384)
+    library().ml_machine(text, len(text))
+    return _plain(json.loads(text.value)["mpi"])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("\0", " ").split())
+
+
+def _require_same_mpi(mpi4py: Any) -> None:
+    """Another MPI's handles mean nothing to the library's: they are not even looked at."""
+    ours, theirs = library_text(), _plain(mpi4py.Get_library_version())
+    way_out = ("install mpi4py for the library's MPI: `python3 -m pip install --no-binary mpi4py mpi4py` with its mpicc "
+               "in PATH, or Debian's python3-mpi4py; or do not import mpi4py.MPI before moeloom.mesh()")
+    if ours != theirs:
+        raise MpiError(f"mpi4py has started another MPI than the library uses: mpi4py has \"{theirs}\", "
+                       f"{library().path} has \"{ours}\"; {way_out}")
+    if not library().ml_mpi_running():
+        raise MpiError(f"mpi4py has started MPI in another copy of \"{ours}\" than {library().path} uses; {way_out}")
+
+
+def _require_threads(mpi4py: Any) -> None:
+    level = mpi4py.Query_thread()
+    if level < mpi4py.THREAD_FUNNELED:
+        raise MpiError(f"mpi4py has started MPI at MPI_THREAD_SINGLE, and the library needs {_FUNNELED} or more; set "
+                       "mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is imported, or leave it as it is")
+    if level < mpi4py.THREAD_SERIALIZED and threading.current_thread() is not threading.main_thread():
+        raise MpiError(f"mpi4py has started MPI at {_FUNNELED}, so only the main thread may use the mesh, and this is "
+                       f"{threading.current_thread().name}; for others it takes {_SERIALIZED} or more: set "
+                       "mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is imported")

@@ -156,7 +156,7 @@ void RoutedExperts::keep_rows(const MoeContext& context, const Slice& slice, Con
                        .scalars_out = ScalarsOut{slice.chosen.topk_weights, saved_.experts.weights},
                        .results = context.workspace.experts.output,
                        .sums = {},
-                       .one_way = true};
+                       .legs = Legs::kOut};
   context.clock.enter(Phase::kDispatch);
   context.dispatcher.begin(trip);
   const Meanwhile rows_travel(context.dispatcher.progress());

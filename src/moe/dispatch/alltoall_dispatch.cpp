@@ -83,19 +83,20 @@ void AlltoallDispatch::begin(const RoundTrip& trip) {
   const ChunkPlan& chunks = plan.chunks;
   require(chunks.chunks == chunks_ && std::holds_alternative<std::monostate>(plan.own),
           "the alltoall dispatcher needs a plan of its own");
-  trip.rows.reshape_uninitialised(plan.rows(), trip.tokens.cols);
-  trip.results.reshape_uninitialised(plan.rows(), trip.tokens.cols);
+  trip.results.reshape_uninitialised(plan.rows(), trip.cols());
+  if (trip.goes_out()) trip.rows.reshape_uninitialised(plan.rows(), trip.cols());
   if (trip.scalars_out) trip.scalars_out->rows.resize(at(plan.rows()));
   if (plan.ranks == 1) return gather(trip);
-  const Index width = wire_cols(trip.tokens.cols, wire_);
+  const Index width = wire_cols(trip.cols(), wire_);
   const bool numbers = trip.scalars_out.has_value(), numbers_back = trip.scalars_back.has_value();
   leaving_.reshape_uninitialised(plan.places(), width, numbers);
   arriving_.reshape_uninitialised(plan.rows(), width, numbers || numbers_back);
-  receive_rows(trip);
+  if (trip.goes_out()) receive_rows(trip);
   if (chunks_ > 1) {
     returning_.reshape_uninitialised(plan.places(), width, numbers_back);
-    if (!trip.one_way) receive_results(trip);
+    if (trip.comes_home()) receive_results(trip);
   }
+  if (!trip.goes_out()) return;
   for (Index chunk = 0; chunk < chunks_; ++chunk)
     for_each_peer([&](Index peer) {
       const Stretch places = chunks.leaving_for(peer, chunk);
@@ -112,6 +113,7 @@ void AlltoallDispatch::Travelling::reshape_uninitialised(Index count, Index widt
 
 /// Of a rank alone: rows land in the order in which they would leave.
 void AlltoallDispatch::gather(const RoundTrip& trip) const {
+  if (!trip.goes_out()) return;
   const Index cols = trip.tokens.cols;
   for_each_place({0, trip.plan.places()}, [&](Index place) {
     const Index slot = trip.plan.slot_order[at(place)];
@@ -210,7 +212,7 @@ void AlltoallDispatch::send_back(const RoundTrip& trip, Index chunk) {
 
 void AlltoallDispatch::finish(const RoundTrip& trip) {
   messages_->finish();
-  if (trip.one_way) return;
+  if (!trip.comes_home()) return;
   const DispatchPlan& plan = trip.plan;
   sum_slots(plan, returned(trip), trip.sums, trip.mode);
   if (!trip.scalars_back) return;

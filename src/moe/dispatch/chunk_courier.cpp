@@ -67,17 +67,19 @@ void ChunkCourier::send(const Parcel& parcel, Matrix& buffer) {
 /// Between two ranks messages keep their order: what goes out by chunk, then what returns by chunk.
 void ChunkCourier::send_tokens(const RoundTrip& trip) {
   plan_ = &std::get<HierarchicalPlan>(trip.plan.own);
-  cols_ = trip.tokens.cols;
-  to_answer_ = trip.one_way ? 0 : chunks_;
+  cols_ = trip.cols();
+  to_answer_ = trip.comes_home() ? chunks_ : 0;
   handed_out_ = answered_ = 0;
   if (settings_.nodes.nodes() == 1) return;
   const CrossingChunks& rows = plan().chunks;
   const Index width = wire_cols(cols_, settings_.wire);
   const bool out = trip.scalars_out.has_value(), back = trip.scalars_back.has_value();
-  leaving_ = parcels_in_chunks(routes_.out, rows.leaving, &CrossingCounts::tokens, width, out);
-  arriving_ = parcels_in_chunks(routes_.in, rows.arriving, &CrossingCounts::tokens, width, out);
-  returning_ = answering_ = {};
-  if (!trip.one_way) {
+  leaving_ = arriving_ = returning_ = answering_ = {};
+  if (trip.goes_out()) {
+    leaving_ = parcels_in_chunks(routes_.out, rows.leaving, &CrossingCounts::tokens, width, out);
+    arriving_ = parcels_in_chunks(routes_.in, rows.arriving, &CrossingCounts::tokens, width, out);
+  }
+  if (trip.comes_home()) {
     returning_ = parcels_in_chunks(routes_.out, rows.returning, &CrossingCounts::sums, width, back);
     answering_ = parcels_in_chunks(routes_.in, rows.answering, &CrossingCounts::sums, width, back);
   }
@@ -112,7 +114,7 @@ void ChunkCourier::start_serving() {
 }
 
 Index ChunkCourier::chunks_handed_out() const {
-  return routes_.in.empty() ? chunks_ : handed_out_ / std::ssize(routes_.in);
+  return arriving_.empty() ? chunks_ : handed_out_ / std::ssize(routes_.in);
 }
 
 void ChunkCourier::progress() {

@@ -127,11 +127,11 @@ Index Dispatcher::chunks() const {
 }
 
 void Dispatcher::begin(const RoundTrip& trip) {
-  check_tokens(trip.plan, trip.tokens);
+  if (trip.goes_out()) check_tokens(trip.plan, trip.tokens);
   check_conserved(trip.plan, ep_->rank());
   check_scalars(trip.plan, trip.scalars_out);
-  if (!trip.one_way) check_sums(trip.plan, trip.sums, trip.tokens.cols);
-  row_bytes_ += bytes_for_others(trip.plan.sent_per_rank, ep_->rank(), trip.tokens.cols);
+  if (trip.comes_home()) check_sums(trip.plan, trip.sums, trip.cols());
+  if (trip.goes_out()) row_bytes_ += bytes_for_others(trip.plan.sent_per_rank, ep_->rank(), trip.cols());
   sent_back_ = 0;
   std::visit([&](auto& way) { way.begin(trip); }, way_);
 }
@@ -170,9 +170,10 @@ void Dispatcher::send_all_back(const RoundTrip& trip) {
 }
 
 void Dispatcher::finish(const RoundTrip& trip) {
-  require(trip.one_way || sent_back_ == chunks(), "a trip ends when every chunk was sent back");
+  require(!trip.comes_home() || sent_back_ == chunks(), "a trip ends when every chunk was sent back");
   check_conserved(trip.plan, ep_->rank());
-  if (!trip.one_way) row_bytes_ += bytes_for_others(trip.plan.received_per_rank, ep_->rank(), trip.sums.cols);
+  if (trip.comes_home())
+    row_bytes_ += bytes_for_others(trip.plan.received_per_rank, ep_->rank(), trip.sums.cols);
   std::visit([&](auto& way) { way.finish(trip); }, way_);
 }
 

@@ -48,8 +48,8 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
 DispatcherSettings open_usual_dispatcher(const Communicator& ep, Index num_experts);
 
 /// plan() and a trip are collective over ep: all ranks take part, also with no token. A trip is begin, then
-/// of each chunk in order await and send_back, then finish; between them the caller computes. Rows that
-/// travel whole are one chunk.
+/// of each chunk in order await, unless it only comes home, and send_back, unless it only goes out, then
+/// finish; between them the caller computes. Rows that travel whole are one chunk.
 class Dispatcher {
  public:
   /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kShared and kHierarchical
@@ -67,8 +67,8 @@ class Dispatcher {
   /// Of every plan, the same on all ranks.
   Index chunks() const;
 
-  /// trip.tokens leave; trip.results is made [R, D], contents unspecified, and may be written until its chunk
-  /// is sent back. Throws ShapeError, MpiError, as the others do.
+  /// trip.tokens leave, if it goes out; trip.results is made [R, D], contents unspecified, and may be written
+  /// until its chunk is sent back. Throws ShapeError, MpiError, as the others do.
   void begin(const RoundTrip& trip);
   /// The ranks whose rows for every expert are in place before those of others, as those of this node;
   /// consecutive, and none where all come together.
@@ -85,8 +85,8 @@ class Dispatcher {
   /// The same of all chunks.
   void await_all(const RoundTrip& trip);
   void send_all_back(const RoundTrip& trip);
-  /// trip.sums are there; of a one-way trip, which no chunk is sent back of, its rows. Throws ShapeError
-  /// where a chunk was not sent back: others would wait for it.
+  /// trip.sums are there; of a trip that does not come home, which no chunk is sent back of, its rows. Throws
+  /// ShapeError where a chunk was not sent back: others would wait for it.
   void finish(const RoundTrip& trip);
   /// To be done now and then by the thread that calls the others, so that rows travel while it computes.
   Interlude progress() const;

@@ -70,9 +70,9 @@ void HierarchicalDispatch::begin(const RoundTrip& trip) {
   require(trip.plan.chunks.chunks == chunks_ && own_of(trip.plan).chunks.chunks == chunks_,
           "the hierarchical dispatcher needs a plan of as many chunks");
   courier_->send_tokens(trip);
-  courier_->node().open(trip.rows, trip.results, trip.plan.rows(), trip.tokens.cols);
+  courier_->node().open(trip.rows, trip.results, trip.plan.rows(), trip.cols());
   if (trip.scalars_out) trip.scalars_out->rows.resize(at(trip.plan.rows()));
-  write_own_node(trip);
+  if (trip.goes_out()) write_own_node(trip);
   courier_->start_serving();
 }
 
@@ -137,7 +137,7 @@ void HierarchicalDispatch::send_back(const RoundTrip& trip, Index chunk) {
 
 void HierarchicalDispatch::finish(const RoundTrip& trip) {
   courier_->finish();
-  if (trip.one_way) return;
+  if (!trip.comes_home()) return;
   sum_tokens(trip);
   if (trip.scalars_back) take_scalars(trip);
 }

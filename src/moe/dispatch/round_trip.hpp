@@ -10,6 +10,10 @@
 
 namespace moeloom {
 
+/// What of a trip is made. kOut: rows stay where they land, nothing is sent back, and sums are left alone.
+/// kHome: results are the caller's, tokens are left alone, and no row lands.
+enum class Legs { kBoth, kOut, kHome };
+
 /// Everything must live, and what leaves be left alone, until the trip is finished. scalars_back's rows may
 /// be written until their chunk is sent back.
 struct RoundTrip {
@@ -21,8 +25,12 @@ struct RoundTrip {
   MatrixView sums;     // [T, D], of a token's results in slot order, written or added
   Write mode = Write::kReplace;
   std::optional<ScalarsBack> scalars_back = std::nullopt;
-  /// Rows stay where they land: nothing is sent back, and sums are left alone.
-  bool one_way = false;
+  Legs legs = Legs::kBoth;
+
+  bool goes_out() const { return legs != Legs::kHome; }
+  bool comes_home() const { return legs != Legs::kOut; }
+  /// D.
+  Index cols() const { return goes_out() ? tokens.cols : sums.cols; }
 };
 
 }  // namespace moeloom

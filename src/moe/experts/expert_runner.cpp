@@ -21,7 +21,7 @@ double ExpertRunner::sum_bytes(Index own, Index floats, Index ranks, bool exact)
 void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
                            RebalanceCounts& counts) {
   prepare_forward(pass);
-  const auto run = trip.one_way ? keep_chunk : forward_chunk;
+  const auto run = trip.comes_home() ? forward_chunk : keep_chunk;
   const ReplicaShare share(pass, trip.plan, dispatcher.ep().rank());
   ReplicaWeights weights(share, peers_, dispatcher.ep(), counts);
   const Meanwhile weights_travel(weights.progress());
@@ -42,7 +42,7 @@ void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const
       pass.clock.enter(Phase::kExperts);
       run(share.of_replica(replica, shard), {{0, 1}, share.replicas()[at(replica)].rows});
     }
-    if (trip.one_way) continue;
+    if (!trip.comes_home()) continue;
     pass.clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }

@@ -72,16 +72,16 @@ BasicView<Bits> view_of(const ml_array& array) {
   return {static_cast<Bits*>(array.data), rows_of(array), cols_of(array), *row_stride(array)};
 }
 
-void check_floating(const ml_array& array, const char* name) {
-  if (array.dtype > ML_F16) refuse_type(array, name, "ML_F32, ML_BF16 or ML_F16");
-}
-
 std::vector<Matrix>& kept_floats() {
   static thread_local std::vector<Matrix> kept;
   return kept;
 }
 
 }  // namespace
+
+void check_floats(const ml_array& array, const char* name) {
+  if (array.dtype > ML_F16) refuse_type(array, name, "ML_F32, ML_BF16 or ML_F16");
+}
 
 KeptFloats::KeptFloats(Index rows, Index cols) {
   std::vector<Matrix>& kept = kept_floats();
@@ -106,7 +106,7 @@ void release_kept_floats() {
 
 RowsIn::RowsIn(const ml_array& array, const char* name, InPlace in_place) {
   check_array(&array, name);
-  check_floating(array, name);
+  check_floats(array, name);
   if (!may_lie(array, in_place)) {
     load_rows(array, copy_.emplace(rows_of(array), cols_of(array)).view());
     rows_ = copy_->view();
@@ -121,7 +121,7 @@ RowsIn::RowsIn(const ml_array& array, const char* name, InPlace in_place) {
 
 RowsOut::RowsOut(const ml_array& array, const char* name, InPlace in_place, Write mode) : array_(array) {
   check_array(&array, name);
-  check_floating(array, name);
+  check_floats(array, name);
   if (!may_lie(array, in_place)) {
     rows_ = copy_.emplace(rows_of(array), cols_of(array)).view();
     if (mode == Write::kAdd) load_rows(array, copy_->view());
@@ -137,12 +137,12 @@ void RowsOut::store() const {
 }
 
 void load(const ml_array& array, MatrixView target) {
-  check_floating(array, "an array");
+  check_floats(array, "an array");
   load_rows(array, target);
 }
 
 void write_floats(ConstMatrixView values, const ml_array& array, const char* name) {
-  check_floating(array, name);
+  check_floats(array, name);
   store_rows(values, array);
 }
 

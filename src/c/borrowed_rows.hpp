@@ -63,6 +63,8 @@ class RowsOut {
   Rows rows_;
 };
 
+/// Throws Refusal for a dtype that is no floating point.
+void check_floats(const ml_array& array, const char* name);
 /// The numbers of an array as floats: target [rows, cols].
 void load(const ml_array& array, MatrixView target);
 /// And back: values [rows, cols].

@@ -1,23 +1,13 @@
 // A layer's experts for a caller that has weights, router and optimizer of its own.
+#include "experts.hpp"
+
 #include <optional>
 
 #include "borrowed_rows.hpp"
 #include "glu.hpp"
-#include "group.hpp"
 #include "shard.hpp"
 
 namespace moeloom::c {
-
-/// Of one layer, or of all with its settings.
-struct Experts {
-  std::shared_ptr<Group> group;
-  Index num_experts = 0, layer = 0;
-  Call forward = {}, backward = {};  // as the door has them
-  GatedActivation activation = {};
-  Way* way = nullptr;
-  ExpertRange held = {};
-};
-
 namespace {
 
 KernelTable kernels_of(bool in_bf16) {
@@ -36,12 +26,6 @@ MoeContext context_of(Group& group, Way& way, const KernelTable& kernels, Write 
           .clock = group.clock(),
           .tokens = {.world = &group.ranks(), .training = true},
           .expert_gradients = gradients};
-}
-
-/// [T, D], of the width that rows of other ranks have, also without a token.
-template <typename View>
-View of_width(View rows, Index width) {
-  return rows.rows > 0 ? rows : View(nullptr, 0, width);
 }
 
 std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* weights, const ml_array* x,
@@ -76,15 +60,16 @@ std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* w
   return trip;
 }
 
-void backward(Experts& experts, const ml_expert_weights* weights, std::unique_ptr<TripMemory>& held,
-              const ml_array* dy, const ml_array* dx, const ml_array* d_topk_weights,
-              const ml_expert_grads* grads) {
+void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, const ml_array* dy,
+              const ml_array* dx, const ml_array* d_topk_weights, const ml_expert_grads* grads) {
   Group& group = *experts.group;
+  std::unique_ptr<TripMemory>& held = of.memory;
   std::optional<RowsIn> d_output;
   std::optional<RowsOut> d_tokens;
   std::optional<KeptFloats> unasked;
   Write mode = Write::kReplace;
   in_agreement(group, experts.backward, [&] {
+    check(!of.plan, [] { return "the trip is of ml_dispatch_plan(), which has no backward of experts"; });
     if (!held)
       throw Refusal(ML_SPENT,
                     "a second backward of one forward: the first one used up what the forward had kept; "
@@ -135,6 +120,8 @@ Experts opened(ml_group* group, const ml_experts_settings* settings) {
     const std::string of_layer = " of layer " + std::to_string(known.layer);
     experts.forward.what = "the forward" + of_layer;
     experts.backward.what = "the backward" + of_layer;
+    experts.dispatch.what = "the dispatch" + of_layer;
+    experts.combine.what = "the combine" + of_layer;
     experts.activation = activation_of(known.glu);
   });
   experts.way = &experts.group->way(key);
@@ -146,15 +133,6 @@ Experts opened(ml_group* group, const ml_experts_settings* settings) {
 }  // namespace moeloom::c
 
 using namespace moeloom::c;
-
-struct ml_experts {
-  Experts experts;
-};
-struct ml_trip {
-  std::shared_ptr<Group> group;
-  std::unique_ptr<TripMemory> memory;  // none: spent
-  int64_t rows;
-};
 
 ml_status ml_experts_open(ml_group* group, const ml_experts_settings* settings, ml_experts** experts) {
   if (experts != nullptr) *experts = nullptr;
@@ -174,7 +152,7 @@ ml_status ml_experts_forward(ml_experts* experts, const ml_expert_weights* weigh
     if (trip == nullptr)
       of.group->give_back(std::move(memory));
     else
-      *trip = std::make_unique<ml_trip>(of.group, std::move(memory), rows).release();
+      *trip = std::make_unique<ml_trip>(of.group, rows, std::move(memory)).release();
   });
 }
 
@@ -184,7 +162,7 @@ ml_status ml_experts_backward(ml_experts* experts, const ml_expert_weights* weig
   return guarded([&] {
     Experts& of = given(experts, "experts").experts;
     const Use use(of.group->busy());
-    backward(of, weights, given(trip, "trip").memory, dy, dx, d_topk_weights, grads);
+    backward(of, weights, given(trip, "trip"), dy, dx, d_topk_weights, grads);
   });
 }
 

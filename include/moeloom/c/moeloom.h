@@ -328,11 +328,29 @@ ml_status ml_experts_forward(ml_experts* experts, const ml_expert_weights* weigh
 ml_status ml_experts_backward(ml_experts* experts, const ml_expert_weights* weights, ml_trip* trip,
                               const ml_array* dy, const ml_array* dx, const ml_array* d_topk_weights,
                               const ml_expert_grads* grads);
-// Rows that the trip brought to this rank's experts.
+// Rows that the trip brings to this rank's experts.
 int64_t ml_trip_rows(const ml_trip* trip);
 // Not collective, and from any thread.
 void ml_trip_free(ml_trip* trip);
 void ml_experts_close(ml_experts* experts);
+
+// ---- rows to experts and back, for who multiplies them himself ----
+
+// Where rows go: topk_idx [T, K] of all E (-1 or E: none) -> a trip, made as often as wanted, in any order
+// among trips. R: rows of this rank's experts, by expert, then source rank, then token. Collective, as both
+// below.
+ml_status ml_dispatch_plan(ml_experts* experts, const ml_array* topk_idx, ml_trip** trip);
+// counts [e]: rows of each of this rank's experts. Of a trip of ml_dispatch_plan().
+ml_status ml_trip_counts(const ml_trip* trip, const ml_array* counts);
+// x [T, D] -> rows [R, D], a copy of its token each; slot_scalars [T, K] -> row_scalars [R], both or none, on
+// all ranks alike. The gradient of ml_combine().
+ml_status ml_dispatch(ml_experts* experts, ml_trip* trip, const ml_array* x, const ml_array* slot_scalars,
+                      const ml_array* rows, const ml_array* row_scalars);
+// rows [R, D], each times its row_weights [R] (NULL: 1) -> y [T, D], sums over a token's slots in their order;
+// row_scalars [R] -> slot_scalars [T, K], 0 where there is no expert. The gradient of ml_dispatch(). rows and
+// y may be of two formats.
+ml_status ml_combine(ml_experts* experts, ml_trip* trip, const ml_array* rows, const ml_array* row_weights,
+                     const ml_array* row_scalars, const ml_array* y, const ml_array* slot_scalars);
 
 // ---- the optimizer ----
 

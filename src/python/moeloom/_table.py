@@ -146,6 +146,10 @@ _FUNCTIONS = """
     ml_trip_rows: handle -> int64
     ml_trip_free: handle -> nothing
     ml_experts_close: handle -> nothing
+    ml_dispatch_plan: handle array new
+    ml_trip_counts: handle array
+    ml_dispatch: handle handle array array array array
+    ml_combine: handle handle array array array array array
     ml_adamw: adamw array array array array
     ml_squares: array array
     ml_folder_open: text new

@@ -1,0 +1,203 @@
+// Rows to the ranks that hold their experts and back, for a caller that multiplies them himself.
+#include "moeloom/base/parallel.hpp"
+
+#include <array>
+#include <optional>
+
+#include "borrowed_rows.hpp"
+#include "experts.hpp"
+
+namespace moeloom::c {
+namespace {
+
+constexpr Index kRowsPerTask = 32;
+
+/// What all ranks of a trip must have alike: messages, and memory that ranks share, are of this size.
+struct Kind {
+  Index width = 0;
+  bool has_scalars = false;
+};
+
+/// Collective.
+void check_alike(const Communicator& ranks, const Kind& mine) {
+  if (ranks.size() == 1) return;
+  const std::array<std::int64_t, 2> told{mine.width, mine.has_scalars ? 1 : 0};
+  const std::vector<std::int64_t> all = ranks.all_gather(std::span<const std::int64_t>(told));
+  for (Index rank = 1; rank < ranks.size(); ++rank) {
+    check(all[at(2 * rank)] == all[0], [&] {
+      return "rows are " + std::to_string(all[0]) + " wide on rank 0 and " +
+             std::to_string(all[at(2 * rank)]) + " on rank " + std::to_string(rank) +
+             "; they must be as wide on all ranks";
+    });
+    check(all[at(2 * rank + 1)] == all[1], [&] {
+      return std::string("scalars were given on rank ") + std::to_string(all[1] != 0 ? 0 : rank) +
+             " and not on rank " + std::to_string(all[1] != 0 ? rank : 0) + "; all ranks give them, or none";
+    });
+  }
+}
+
+RowPlan& plan_of(const Experts& experts, ml_trip& trip) {
+  check(trip.plan != nullptr, [] { return "the trip is of ml_experts_forward(), whose rows stay there"; });
+  check(trip.plan->way == experts.way, [] { return "the trip is of other experts"; });
+  return *trip.plan;
+}
+
+void check_both(const ml_array* slots, const ml_array* rows) {
+  check((slots == nullptr) == (rows == nullptr),
+        [] { return "of slot_scalars and row_scalars one is NULL; expected both or none"; });
+}
+
+/// [n], or [T, K].
+std::vector<float> floats_of(const ml_array* array, const char* name, std::initializer_list<Index> shape) {
+  const RowsIn read(check_array(array, name, shape), name, InPlace::kFlat);
+  return {read.flat().begin(), read.flat().end()};
+}
+
+/// results = weights * rows.
+void weigh(ConstMatrixView rows, std::span<const float> weights, MatrixView results) {
+  parallel_blocks(results.rows, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const float* const from = rows.row(i);
+      float* const to = results.row(i);
+      if (weights.empty())
+        std::copy_n(from, results.cols, to);
+      else
+        for (Index j = 0; j < results.cols; ++j) to[j] = weights[at(i)] * from[j];
+    }
+  });
+}
+
+std::unique_ptr<RowPlan> planned(const Experts& experts, const ml_array* topk_idx) {
+  std::vector<std::int32_t> chosen;
+  Index top_k = 0;
+  in_agreement(*experts.group, experts.dispatch, [&] {
+    top_k = check_array(topk_idx, "topk_idx", {kAny, kAny}).shape[1];
+    check(top_k >= 1, [] { return "topk_idx has no columns"; });
+    chosen = chosen_of(*topk_idx, experts.num_experts);
+  });
+  auto made = std::make_unique<RowPlan>(experts.way);
+  experts.way->dispatcher.plan(chosen, top_k, made->plan);
+  return made;
+}
+
+void dispatch(const Experts& experts, ml_trip& trip, const ml_array* x, const ml_array* slot_scalars,
+              const ml_array* rows, const ml_array* row_scalars) {
+  Group& group = *experts.group;
+  Kind kind;
+  std::optional<RowsIn> tokens;
+  std::vector<float> slots, landed;
+  in_agreement(group, experts.dispatch, [&] {
+    const DispatchPlan& plan = plan_of(experts, trip).plan;
+    kind = {check_array(x, "x", {plan.tokens, kAny}).shape[1], slot_scalars != nullptr};
+    check_both(slot_scalars, row_scalars);
+    check_floats(check_array(rows, "rows", {plan.rows(), kind.width}), "rows");
+    if (kind.has_scalars) {
+      slots = floats_of(slot_scalars, "slot_scalars", {plan.tokens, plan.top_k});
+      check_floats(check_array(row_scalars, "row_scalars", {plan.rows()}), "row_scalars");
+    }
+    tokens.emplace(*x, "x");
+  });
+  check_alike(group.ranks(), kind);
+  RowBuffer& arrived = group.workspace().d_rows;
+  const RoundTrip out{
+      .plan = trip.plan->plan,
+      .tokens = of_width(tokens->fp32(), kind.width),
+      .rows = arrived,
+      .scalars_out = kind.has_scalars ? std::optional(ScalarsOut{slots, landed}) : std::nullopt,
+      .results = group.workspace().experts.output,
+      .sums = {},
+      .legs = Legs::kOut};
+  Dispatcher& dispatcher = experts.way->dispatcher;
+  dispatcher.begin(out);
+  dispatcher.await_all(out);
+  write_floats(arrived, *rows, "rows");
+  if (kind.has_scalars) write_floats({landed.data(), 1, std::ssize(landed)}, *row_scalars, "row_scalars");
+  dispatcher.finish(out);
+}
+
+void combine(const Experts& experts, ml_trip& trip, const ml_array* rows, const ml_array* row_weights,
+             const ml_array* row_scalars, const ml_array* y, const ml_array* slot_scalars) {
+  Group& group = *experts.group;
+  Kind kind;
+  std::optional<RowsIn> given;
+  std::optional<RowsOut> sums;
+  std::vector<float> weights, scalars, slots;
+  in_agreement(group, experts.combine, [&] {
+    const DispatchPlan& plan = plan_of(experts, trip).plan;
+    kind = {check_array(rows, "rows", {plan.rows(), kAny}).shape[1], slot_scalars != nullptr};
+    check_both(slot_scalars, row_scalars);
+    check_array(y, "y", {plan.tokens, kind.width});
+    if (row_weights != nullptr) weights = floats_of(row_weights, "row_weights", {plan.rows()});
+    if (kind.has_scalars) {
+      scalars = floats_of(row_scalars, "row_scalars", {plan.rows()});
+      check_floats(check_array(slot_scalars, "slot_scalars", {plan.tokens, plan.top_k}), "slot_scalars");
+    }
+    given.emplace(*rows, "rows");
+    sums.emplace(*y, "y");
+  });
+  check_alike(group.ranks(), kind);
+  const DispatchPlan& plan = trip.plan->plan;
+  RowBuffer& results = group.workspace().experts.output;
+  const RoundTrip home{
+      .plan = plan,
+      .tokens = {},
+      .rows = group.workspace().d_rows,
+      .scalars_out = std::nullopt,
+      .results = results,
+      .sums = of_width(sums->fp32(), kind.width),
+      .scalars_back = kind.has_scalars ? std::optional(ScalarsBack{scalars, slots}) : std::nullopt,
+      .legs = Legs::kHome};
+  Dispatcher& dispatcher = experts.way->dispatcher;
+  dispatcher.begin(home);
+  weigh(given->fp32(), weights, results);
+  dispatcher.send_all_back(home);
+  dispatcher.finish(home);
+  sums->store();
+  if (kind.has_scalars) write_floats({slots.data(), plan.tokens, plan.top_k}, *slot_scalars, "slot_scalars");
+}
+
+}  // namespace
+}  // namespace moeloom::c
+
+using namespace moeloom::c;
+
+ml_status ml_dispatch_plan(ml_experts* experts, const ml_array* topk_idx, ml_trip** trip) {
+  if (trip != nullptr) *trip = nullptr;
+  return guarded([&] {
+    const Experts& of = given(experts, "experts").experts;
+    ml_trip*& to = given(trip, "trip");
+    const Use use(of.group->busy());
+    std::unique_ptr<RowPlan> plan = planned(of, topk_idx);
+    const int64_t rows = plan->plan.rows();
+    to = std::make_unique<ml_trip>(of.group, rows, nullptr, std::move(plan)).release();
+  });
+}
+
+ml_status ml_trip_counts(const ml_trip* trip, const ml_array* counts) {
+  return guarded([&] {
+    const ml_trip& of = given(trip, "trip");
+    check(of.plan != nullptr, [] { return "the trip is of ml_experts_forward(), whose rows stay there"; });
+    const moeloom::GroupedRows rows = of.plan->plan.grouped_rows();
+    std::vector<moeloom::Index> each;
+    for (moeloom::Index expert = 0; expert < rows.groups(); ++expert) each.push_back(rows.of_group(expert));
+    write_integers(each, check_array(counts, "counts", {std::ssize(each)}), "counts");
+  });
+}
+
+ml_status ml_dispatch(ml_experts* experts, ml_trip* trip, const ml_array* x, const ml_array* slot_scalars,
+                      const ml_array* rows, const ml_array* row_scalars) {
+  return guarded([&] {
+    const Experts& of = given(experts, "experts").experts;
+    const Use use(of.group->busy());
+    dispatch(of, given(trip, "trip"), x, slot_scalars, rows, row_scalars);
+  });
+}
+
+ml_status ml_combine(ml_experts* experts, ml_trip* trip, const ml_array* rows, const ml_array* row_weights,
+                     const ml_array* row_scalars, const ml_array* y, const ml_array* slot_scalars) {
+  return guarded([&] {
+    const Experts& of = given(experts, "experts").experts;
+    const Use use(of.group->busy());
+    combine(of, given(trip, "trip"), rows, row_weights, row_scalars, y, slot_scalars);
+  });
+}

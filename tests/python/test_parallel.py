@@ -31,25 +31,31 @@ def program(code):
     return BEGINNING + code
 
 
-class Gradients(unittest.TestCase):
+class Case(unittest.TestCase):
+    def all_end(self, ranks, code, word):
+        out = succeeds(ranks, code)
+        self.assertEqual(out.count(word), ranks, out)
+
+
+class Gradients(Case):
     def test_of_every_layout_and_mesh_with_the_same_bits_at_every_ep(self):
         code = program("""
     for layout in hf_classes.LAYOUTS:
         found = [check(layout, mesh) for mesh in meshes]
         if "stack" not in layout.split()[1:] or layout.startswith("5"):
             assert all(each == found[0] for each in found), f"{layout}: bits differ between ep: {found}"
-    print("done", len(meshes))
+    print(f"done {len(meshes)}")
     """)
-        self.assertEqual(succeeds(4, code).count("done 3"), 4)
+        self.all_end(4, code, "done 3")
 
     def test_of_three_ranks_and_several_backwards(self):
         code = program("""
     for layout in ("4.x list", "5.x stack"):
         for mesh in meshes:
             check(layout, mesh, batches=2)
-    print("done", len(meshes))
+    print(f"done {len(meshes)}")
     """)
-        self.assertEqual(succeeds(3, code).count("done 2"), 3)
+        self.all_end(3, code, "done 2")
 
     def test_of_what_is_trained_alone(self):
         code = program("""
@@ -76,7 +82,7 @@ class Gradients(unittest.TestCase):
         assert found[0] == found[1], found
     print("done")
     """)
-        self.assertEqual(succeeds(2, code).count("done"), 2)
+        self.all_end(2, code, "done")
 
     def test_of_a_parameter_that_one_rank_did_not_use(self):
         code = program("""
@@ -90,10 +96,10 @@ class Gradients(unittest.TestCase):
         assert abs(norm - (9 + 9 + 3) ** 0.5) < 1e-12, norm
     print("done")
     """)
-        self.assertEqual(succeeds(2, code).count("done"), 2)
+        self.all_end(2, code, "done")
 
 
-class Steps(unittest.TestCase):
+class Steps(Case):
     def test_are_those_of_one_process(self):
         code = program("""
     optimizers = {"AdamW": lambda p: mt.AdamW(p, lr=0.02), "SGD": lambda p: torch.optim.SGD(p, lr=0.002, momentum=0.9)}
@@ -112,7 +118,7 @@ class Steps(unittest.TestCase):
                 [optimizer.step() for optimizer in optimizers_]
     print("done")
     """)
-        self.assertEqual(succeeds(2, code).count("done"), 2)
+        self.all_end(2, code, "done")
 
     def test_mean_weighs_ranks_alike_with_and_without_ddp(self):
         code = program("""
@@ -140,7 +146,7 @@ class Steps(unittest.TestCase):
     """)
         if not torch.distributed.is_available():
             self.skipTest("this torch has no torch.distributed")
-        self.assertEqual(succeeds(2, code).count("done"), 2)
+        self.all_end(2, code, "done")
 
 
 class Batches(unittest.TestCase):
@@ -154,7 +160,7 @@ class Batches(unittest.TestCase):
         try:
             came.extend(mt.shard_batches(batches, mesh))
         except moeloom.ShapeError as error:
-            print("said", error)
+            print(f"said {error}")
     """)
         out = succeeds(2, code)
         self.assertEqual(out.count("said 3 batches do not divide among 2 ranks: 1 left over"), 2, out)
@@ -171,7 +177,7 @@ class Refusals(unittest.TestCase):
             call()
         except (moeloom.ConfigError, TypeError) as error:
             if mesh.rank == 0:
-                print("said", error)
+                print(f"said {error}")
     says(lambda: mt.unapply(model))
     says(lambda: model.block.moe_experts(torch.zeros(1, 16).double(), None, None))
     says(lambda: mt.apply_kernel("fused_moe", model=model, mesh=meshes[0]))

@@ -41,6 +41,7 @@ class Gradients:
         """Sums over ranks, of those that no DDP has averaged. Collective over the world."""
         dense = [each for each in self.dense if id(each.parameter) not in self._averaged]
         if self._size > 1:
+            self._mesh.world.enter("finish_gradients")
             _sum(self._mesh.world, dense)
             _sum(self._mesh.dp_column, [each for each in self.experts if id(each.parameter) not in self._averaged])
 
@@ -121,18 +122,24 @@ def _sum(group: Any, trained: Sequence[Trained]) -> None:
     """Gradients over the ranks of a group. What has one on some rank has one on all: zeros where none was computed."""
     if group.size == 1:
         return
-    names = zlib.crc32(repr([(each.name.split(".")[0], tuple(each.parameter.shape)) for each in trained]).encode())
-    has = torch.tensor([float(each.parameter.grad is not None) for each in trained] + [float(names % (1 << 16))])
-    everywhere = has.clone()
-    group.sum([view(everywhere)])
-    if len(trained) and bool(everywhere[-1] != has[-1] * group.size):
-        raise ConfigError("ranks train different parameters: their names or shapes differ; every rank makes the same "
-                          "model and freezes the same of it")
-    summed = [each.parameter for each, count in zip(trained, everywhere.tolist()) if count]
+    _require_the_same(group, trained)
+    has = torch.tensor([float(each.parameter.grad is not None) for each in trained])
+    group.sum([view(has)])
+    summed = [each.parameter for each, count in zip(trained, has.tolist()) if count]
     for parameter in summed:
         parameter.grad = _dense(parameter)
     if summed:
         group.sum([view(parameter.grad.view(-1), "a gradient") for parameter in summed if parameter.grad is not None])
+
+
+def _require_the_same(group: Any, trained: Sequence[Trained]) -> None:
+    """ConfigError on every rank where they train parameters of other shapes."""
+    shapes = repr([tuple(each.parameter.shape) for each in trained])
+    told = group.gather(f"{len(trained)} parameters, shapes {zlib.crc32(shapes.encode()):08x}")
+    if len(set(told)) > 1:
+        ranks = ", ".join(f"rank {rank} {text}" for rank, text in enumerate(told))
+        raise ConfigError(f"ranks train different parameters: {ranks}; every rank makes the same model and freezes the "
+                          "same of it")
 
 
 def _dense(parameter: nn.Parameter) -> torch.Tensor:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Iterator, Optional, Tuple, TypeVar
 
-import torch
 from torch import nn
 
 from ..errors import ConfigError, ShapeError
 from ._gradients import Gradients
 from ._shares import mesh_of
-from ._tensors import view
 
 LOSSES = ("mean", "sum")
 Batch = TypeVar("Batch")
@@ -55,9 +53,8 @@ def shard_batches(batches: Iterable[Batch], mesh: Any) -> Iterator[Batch]:
     number = 0
     while True:
         mine, came = _round(source, mesh)
-        everywhere = torch.tensor([float(came)])
-        mesh.world.sum([view(everywhere)])
-        if float(everywhere) != came * mesh.size:
+        mesh.world.enter("shard_batches")
+        if set(mesh.gather(str(came))) != {str(came)}:
             raise ShapeError(f"ranks have different numbers of batches: this one, {mesh.rank}, has {number + came}; "
                              "every rank iterates the same ones")
         if came < mesh.size:

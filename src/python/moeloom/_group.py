@@ -190,7 +190,8 @@ class Experts:
                    byref(value))
         self.handle = Handle("mesh", value.value, "ml_experts_close")
         self._group = group
-        self._forward, self._backward = f"the forward of layer {layer}", f"the backward of layer {layer}"
+        self._forward, self._backward, self._dispatch, self._combine = (
+            f"the {direction} of layer {layer}" for direction in ("forward", "backward", "dispatch", "combine"))
 
     def forward(self, stacks: Stacks, x: Array, topk_idx: Array, topk_weights: Array, y: Array,
                 keeps_trip: bool) -> Optional[Handle]:
@@ -204,3 +205,19 @@ class Experts:
                  targets: Dict[str, Optional[Target]]) -> None:
         self._group.call(self._backward, library().ml_experts_backward, self.handle.value, byref(_weights(stacks)),
                          trip.value, dy, dx, d_topk_weights, byref(_grads(targets)))
+
+    def plan(self, topk_idx: Array) -> Handle:
+        """Where rows of these choices go: a trip for `dispatch` and `combine`, as often as wanted."""
+        value = c_void_p()
+        self._group.call(self._dispatch, library().ml_dispatch_plan, self.handle.value, topk_idx, byref(value))
+        return Handle("trip", value.value, "ml_trip_free")
+
+    def dispatch(self, trip: Handle, x: Array, slot_scalars: Optional[Array], rows: Array,
+                 row_scalars: Optional[Array]) -> None:
+        self._group.call(self._dispatch, library().ml_dispatch, self.handle.value, trip.value, x, slot_scalars, rows,
+                         row_scalars)
+
+    def combine(self, trip: Handle, rows: Array, row_weights: Optional[Array], row_scalars: Optional[Array], y: Array,
+                slot_scalars: Optional[Array]) -> None:
+        self._group.call(self._combine, library().ml_combine, self.handle.value, trip.value, rows, row_weights,
+                         row_scalars, y, slot_scalars)

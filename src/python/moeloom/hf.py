@@ -23,7 +23,8 @@ except ImportError as error:
                       'transformers 4 use moeloom.torch.apply_kernel("fused_moe", model=model)') from error
 
 from .errors import ConfigError
-from .torch import ExpertsFunction, ExpertWeights, GmmFunction, PermuteFunction, UnpermuteFunction
+from .torch import ExpertsFunction, ExpertWeights, GmmFunction
+from .torch._dispatch import Layer, through
 from .torch._experts_function import GRADS
 from .torch._plans import Left, activation_of
 from .torch._shares import shard_stacks, share_of
@@ -83,11 +84,13 @@ def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.T
     if kind is not None:
         weights = _weights_of(self, kind, grads, mesh)
         return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, weights)
-    rows, order, counts = PermuteFunction.apply(hidden_states, top_k_index, self.num_experts)
     name = "gate_up_proj" if self.has_gate else "up_proj"
-    rows = _product(self, name, rows, counts)
-    rows = _product(self, "down_proj", self._apply_gate(rows) if self.has_gate else self.act_fn(rows), counts)
-    return UnpermuteFunction.apply(rows, order, top_k_weights)
+
+    def products(rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        rows = _product(self, name, rows, counts)
+        return _product(self, "down_proj", self._apply_gate(rows) if self.has_gate else self.act_fn(rows), counts)
+
+    return through(products, hidden_states, top_k_index, top_k_weights, Layer(mesh, self.num_experts))
 
 
 def register(mesh: Any = None, grads: str = "kept") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .buffer import Buffer
 from .experts import Experts, ExpertWeights, MoE
 from .functions import (ExpertsFunction, GmmFunction, HybridGmmFunction, PermuteFunction, RMSNormFunction,
                         RopeFunction, SwigluFunction, UnpermuteFunction, gmm, grouped_mm)
@@ -10,7 +11,8 @@ from .kernels import (BaseKernel, Report, apply_default_kernels, apply_kernel, a
 from .optim import AdamW
 from .parallel import finish_gradients, shard_batches
 
-__all__ = ["AdamW", "BaseKernel", "ExpertWeights", "Experts", "ExpertsFunction", "GmmFunction", "HybridGmmFunction",
-           "MoE", "PermuteFunction", "RMSNormFunction", "Report", "RopeFunction", "SwigluFunction", "UnpermuteFunction",
-           "apply_default_kernels", "apply_kernel", "apply_kernels", "finish_gradients", "get_default_kernels", "gmm", "grouped_mm",
-           "register_kernel", "reports", "scan_all_kernels", "shard_batches", "unapply"]
+__all__ = ["AdamW", "BaseKernel", "Buffer", "ExpertWeights", "Experts", "ExpertsFunction", "GmmFunction",
+           "HybridGmmFunction", "MoE", "PermuteFunction", "RMSNormFunction", "Report", "RopeFunction", "SwigluFunction",
+           "UnpermuteFunction", "apply_default_kernels", "apply_kernel", "apply_kernels", "finish_gradients",
+           "get_default_kernels", "gmm", "grouped_mm", "register_kernel", "reports", "scan_all_kernels",
+           "shard_batches", "unapply"]

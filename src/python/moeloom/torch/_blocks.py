@@ -7,14 +7,12 @@ from typing import Any, Optional, Tuple
 import torch
 from torch import nn
 
-from ._elementwise import gate_then_up
+from ._each_expert import EachExpert
 from ._experts_function import ExpertsFunction, ExpertWeights
 from ._lists import ListedExperts, Projections
 from ._patch import Patch, is_ours
 from ._routing import ROUTINGS, SHARED
 from ._shares import shard_list, shard_stacks, share_of
-from .functions import PermuteFunction, SwigluFunction, UnpermuteFunction
-from .products import GmmFunction
 
 
 class ExpertsPatch(Patch):
@@ -116,6 +114,7 @@ class ListedBlock(ExpertsPatch):
                  shared: str, returns_logits: bool) -> None:
         super().__init__(module, kind, mesh, grads)
         self.experts = ListedExperts(module.experts, names, kind, mesh, grads)
+        self._each = EachExpert(module.experts, mesh)
         self._routing, self._shared, self._returns_logits = routing, shared, returns_logits
 
     def sizes(self) -> Tuple[int, int, int]:
@@ -133,14 +132,22 @@ class ListedBlock(ExpertsPatch):
         standing = self.module.__dict__[self.attribute]
         standing.experts.stack()
 
+    def _chosen(self) -> Any:
+        """The experts as stacks; where they are none any more one by one; None: the module's own method computes them,
+        which it cannot where other ranks have some."""
+        if self.experts.stack():
+            return self.experts
+        return self._each if self._each.are_shared else None
+
     def __call__(self, hidden_states: torch.Tensor) -> Any:
-        if not self.experts.stack():
+        experts = self._chosen()
+        if experts is None:
             return self.original(hidden_states)
         block = self.module
         hidden_states = _with_noise(block, hidden_states)
         tokens = hidden_states.reshape(-1, hidden_states.size(-1))
         logits, topk_idx, topk_weights = ROUTINGS[self._routing](block, hidden_states, tokens)
-        y = self.experts(tokens, topk_idx, topk_weights)
+        y = experts(tokens, topk_idx, topk_weights)
         if self._shared:
             y = SHARED[self._shared](block, tokens, y)
         y = y.view(hidden_states.shape)
@@ -154,9 +161,11 @@ class ListedMethod(ListedBlock):
 
     def __call__(self, hidden_states: torch.Tensor, topk_indices: torch.Tensor,  # type: ignore[override]
                  topk_weights: torch.Tensor) -> torch.Tensor:
-        if not self.experts.stack():
+        experts = self._chosen()
+        if experts is None:
             return self.original(hidden_states, topk_indices, topk_weights)
-        return self.experts(hidden_states, topk_indices, topk_weights)
+        y: torch.Tensor = experts(hidden_states, topk_indices, topk_weights)
+        return y
 
 
 def _with_noise(block: Any, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -165,86 +174,3 @@ def _with_noise(block: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     if block.training and noise > 0:
         hidden_states *= torch.empty_like(hidden_states).uniform_(1.0 - noise, 1.0 + noise)
     return hidden_states
-
-
-# ---- stacks [E, D, 2F] and [E, F, D]: products one by one, each of which reads them where they lie ----
-
-def _of_rows(bias: Optional[torch.Tensor], y: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    return y if bias is None else y + bias.repeat_interleave(counts, dim=0).to(y.dtype)
-
-
-class InOutExperts(ExpertsPatch):
-    """Experts class of Qwen3-VL in transformers 4: forward(hidden, weights of all experts, indices)."""
-
-    reason = "stacks [E, D, 2F] and [E, F, D] are read where they lie, product by product"
-
-    def sizes(self) -> Tuple[int, int, int]:
-        experts, intermediate, hidden = self.module.down_proj.shape
-        return experts, hidden, intermediate
-
-    def rows(self, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        """rows [R, D] by expert -> [R, D]."""
-        gate_up = GmmFunction.apply(rows, self.module.gate_up_proj, counts)
-        return GmmFunction.apply(SwigluFunction.apply(gate_up, self.kind), self.module.down_proj, counts)
-
-    def experts(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
-        rows, order, counts = PermuteFunction.apply(x, topk_idx, self.module.down_proj.size(0))
-        return UnpermuteFunction.apply(self.rows(rows, counts), order, topk_weights)
-
-    def __call__(self, hidden_states: torch.Tensor, routing_weights: torch.Tensor,
-                 router_indices: torch.Tensor) -> Any:
-        if not is_ours(hidden_states):
-            return self.original(hidden_states, routing_weights, router_indices)
-        tokens = hidden_states.reshape(-1, hidden_states.size(-1))
-        y = self.experts(tokens, router_indices, routing_weights.gather(1, router_indices))
-        return y.view(hidden_states.size(0), -1, hidden_states.size(-1))
-
-
-class GptOssExperts(InOutExperts):
-    """With biases, and gate and up in turns. weights_of_all: [T, E] of transformers 4, not [T, K]."""
-
-    reason = "stacks [E, D, 2F], gate and up in turns, and [E, F, D] are read where they lie, product by product"
-
-    def __init__(self, module: nn.Module, kind: str, mesh: Any, grads: str, weights_of_all: bool) -> None:
-        super().__init__(module, kind, mesh, grads)
-        self._weights_of_all = weights_of_all
-
-    def rows(self, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        module = self.module
-        gate_up = _of_rows(module.gate_up_proj_bias, GmmFunction.apply(rows, module.gate_up_proj, counts), counts)
-        y = GmmFunction.apply(SwigluFunction.apply(gate_then_up(gate_up), self.kind), module.down_proj, counts)
-        return _of_rows(module.down_proj_bias, y, counts)
-
-    def __call__(self, hidden_states: torch.Tensor, router_indices: torch.Tensor,  # type: ignore[override]
-                 routing_weights: torch.Tensor) -> Any:
-        if not is_ours(hidden_states):
-            return self.original(hidden_states, router_indices, routing_weights)
-        tokens = hidden_states.reshape(-1, hidden_states.size(-1))
-        if self._weights_of_all:
-            routing_weights = routing_weights.gather(1, router_indices)
-        return self.experts(tokens, router_indices, routing_weights).view(hidden_states.shape)
-
-
-class Llama4Block(ExpertsPatch):
-    """Llama4TextMoe, which computes every expert of every token, most of them of zeros, and scales the inputs."""
-
-    reason = "stacks [E, D, 2F] and [E, F, D] are read where they lie; of a token only the experts that it chose"
-
-    def __init__(self, module: Any, kind: str, mesh: Any, grads: str) -> None:
-        super().__init__(module, kind, mesh, grads)
-        self._experts = InOutExperts(module.experts, kind, mesh, grads)
-
-    def sizes(self) -> Tuple[int, int, int]:
-        return self._experts.sizes()
-
-    def __call__(self, hidden_states: torch.Tensor) -> Any:
-        if not is_ours(hidden_states):
-            return self.original(hidden_states)
-        block = self.module
-        tokens = hidden_states.reshape(-1, hidden_states.size(-1))
-        scores, logits = block.router(tokens)
-        topk_idx = torch.topk(logits, block.top_k, dim=1)[1]
-        weights = scores.gather(1, topk_idx)
-        rows, order, counts = PermuteFunction.apply(tokens, topk_idx, block.num_experts)
-        rows = self._experts.rows(rows * weights.reshape(-1, 1)[order], counts)
-        return UnpermuteFunction.apply(rows, order, torch.ones_like(weights)) + block.shared_expert(tokens), logits

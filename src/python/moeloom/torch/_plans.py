@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from . import patches as table
-from ._blocks import (GptOssExperts, GraniteBlock, InOutExperts, ListedBlock, ListedMethod, Llama4Block,
-                      StackedExperts)
+from ._blocks import GraniteBlock, ListedBlock, ListedMethod, StackedExperts
 from ._elementwise import ExpertsGate, GatedNorm, Mlp, Norm
 from ._lists import why_not_stacked
 from ._patch import FORMATS, Patch
+from ._product_blocks import GptOssExperts, InOutExperts, Llama4Block
 from ._rope import Rope, attention_globals
 from ._shares import local_experts
 

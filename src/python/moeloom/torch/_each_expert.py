@@ -29,7 +29,7 @@ class EachExpert:
         return Layer(self._mesh, len(self._experts))
 
     def _rows(self, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        parts = zip(local_experts(self._experts), rows.split(counts.tolist()))
+        parts = zip(local_experts(self._experts), torch.split(rows, counts.tolist()))
         done = [expert(part) for (_, expert), part in parts if part.size(0)]
         return in_graph(torch.cat(done).to(rows.dtype) if done else rows)
 

@@ -44,7 +44,7 @@ void for_each_row(const ml_array& array, View floats, DoRow do_row) {
 
 void load_rows(const ml_array& array, MatrixView target) {
   for_each_row(array, target, [&](float* to, const std::byte* from, Index count) {
-    if (array.dtype == ML_F32) widen<float>(from, count, to);
+    if (array.dtype == ML_F32) std::memcpy(to, from, at(count) * sizeof(float));
     if (array.dtype == ML_BF16) widen<std::uint16_t>(from, count, to);
     if (array.dtype == ML_F16) widen<F16>(from, count, to);
   });
@@ -52,7 +52,7 @@ void load_rows(const ml_array& array, MatrixView target) {
 
 void store_rows(ConstMatrixView source, const ml_array& array) {
   for_each_row(array, source, [&](const float* from, std::byte* to, Index count) {
-    if (array.dtype == ML_F32) narrow<float>(from, count, to);
+    if (array.dtype == ML_F32) std::memcpy(to, from, at(count) * sizeof(float));
     if (array.dtype == ML_BF16) narrow<std::uint16_t>(from, count, to);
     if (array.dtype == ML_F16) narrow<F16>(from, count, to);
   });

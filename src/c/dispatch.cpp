@@ -59,10 +59,8 @@ void weigh(ConstMatrixView rows, std::span<const float> weights, MatrixView resu
     for (Index i = begin; i < end; ++i) {
       const float* const from = rows.row(i);
       float* const to = results.row(i);
-      if (weights.empty())
-        std::copy_n(from, results.cols, to);
-      else
-        for (Index j = 0; j < results.cols; ++j) to[j] = weights[at(i)] * from[j];
+      const float weight = weights.empty() ? 1.0f : weights[at(i)];
+      for (Index j = 0; j < results.cols; ++j) to[j] = weight * from[j];
     }
   });
 }

@@ -34,10 +34,10 @@ def done(mesh):
 
 def inputs(rank, seed=0, top_k=TOP_K):
     """x [T, D], topk_idx [T, K], topk_weights [T, K], dy [T, D]: without a token on rank 1, where nobody chose expert 0
-    in seed 1, and all chose it first in seed 2."""
+    in seed 1, all chose it first in seed 2, and nobody one of the first three in seed 3."""
     tokens = 0 if rank == 1 else 6 + 3 * rank
     scores = random(tokens, EXPERTS, seed=7 * rank + seed)
-    scores[:, 0] += {1: -1e3, 2: 1e3}.get(seed, 0)
+    scores[:, :3 if seed == 3 else 1] += {0: 0, 2: 1e3}.get(seed, -1e3)
     idx = torch.topk(scores, top_k)[1]
     if seed == 0:
         idx[:1, 0] = -1

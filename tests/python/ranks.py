@@ -22,6 +22,23 @@ from moeloom._program import environment
 
 HERE = Path(__file__).resolve().parent
 
+# Begins a program: layer(mesh), a small one's experts, and x, topk_idx, topk_weights for it.
+LAYER = """
+import os, sys, threading, time
+import numpy as np
+import moeloom
+from moeloom import ops
+
+def layer(mesh, number=0, experts=5):
+    held = mesh.experts_of(experts)[1]
+    stacks = np.ones((held, 12, 8), "f4"), np.ones((held, 8, 6), "f4")
+    made = ops.Experts(mesh, experts, *stacks)
+    made._experts = mesh.ep_row.experts(experts, "silu", number)
+    return made
+
+x, topk_idx, topk_weights = np.ones((3, 8), "f4"), np.zeros((3, 1), "i8"), np.ones((3, 1), "f4")
+"""
+
 
 class Done(NamedTuple):
     code: int

@@ -24,6 +24,7 @@ from .errors import Error, InUseError, MpiError, OutOfMemoryError
 _FOR_OTHERS, _FOR_THE_LOWEST, _AT_THE_END = 0.3, 1.0, 2.0
 _KEYBOARD = 130  # as shells have it
 _END = "the end of the program"
+_MARK = "_moeloom_rank"
 _DIFFER = "ranks do not make the same calls"
 
 
@@ -31,7 +32,7 @@ def told_to_all(error: BaseException, rank: int) -> None:
     """Marks an error of a collective call that every rank of the group has, this one being `rank` there."""
     alone = isinstance(error, (InUseError, OutOfMemoryError)) or not isinstance(error, (Error, TypeError))
     if not alone and (not isinstance(error, MpiError) or str(error).startswith(_DIFFER)):
-        error.moeloom_rank = rank  # type: ignore[union-attr]
+        setattr(error, _MARK, rank)
 
 
 class Job:
@@ -130,7 +131,7 @@ class Job:
             for world in reversed(self._worlds):
                 world.call(_END, library().ml_group_enter, world.handle.value, _END.encode(), b"")
         except Error as error:
-            time.sleep(_AT_THE_END if hasattr(error, "moeloom_rank") else 0)
+            time.sleep(_AT_THE_END if hasattr(error, _MARK) else 0)
             self._abort(f"{self.name()}: {error}", 1)
         if self._owns_mpi:
             library().ml_mpi_end()
@@ -142,7 +143,7 @@ def job() -> Job:
 
 
 def _leave_it_to_the_lowest(error: Optional[BaseException]) -> None:
-    if getattr(error, "moeloom_rank", 0) > 0:
+    if getattr(error, _MARK, 0) > 0:
         time.sleep(_FOR_THE_LOWEST)
 
 

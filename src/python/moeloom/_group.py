@@ -17,7 +17,7 @@ from ._endings import told_to_all
 from ._library import Handle, library
 from ._table import ADD, REPLACE, Array, ExpertGrads, ExpertsSettings, ExpertWeights, GluSettings
 from ._watch import Watch
-from .errors import Error, SpentError
+from .errors import Error, MpiError, SpentError
 
 
 class Stacks(NamedTuple):
@@ -57,8 +57,10 @@ class Group:
     def __init__(self, handle: Handle, of: Optional[Group] = None) -> None:
         self.handle = handle
         self.outlives_close = False  # the handle, which the end of the program still needs
-        self.lock = threading.Lock() if of is None else of.lock
-        self.watch = Watch(0, print) if of is None else of.watch
+        self.thread: Optional[int] = None if of is None else of.thread  # the only one that may call MPI; None: any
+        self._process = os.getpid()
+        self.lock: threading.Lock = threading.Lock() if of is None else of.lock
+        self.watch: Watch = Watch(0, print) if of is None else of.watch
         self._closed = False
         self._experts: Dict[Tuple[Any, ...], Experts] = {}
         _groups.add(self)
@@ -88,6 +90,9 @@ class Group:
 
     def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
         """Of the library, collective over the group; `what` is where this rank is seen waiting."""
+        if self.thread is not None and threading.get_ident() != self.thread:
+            raise MpiError(f"{what} is called by {threading.current_thread().name}, and mpi4py has started MPI for "
+                           "the main thread alone; set mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is imported")
         with self.lock:
             self.watch.now = (what,)
             try:
@@ -136,7 +141,7 @@ class Group:
         for experts in self._experts.values():
             experts.handle.close()
         self._experts.clear()
-        if not self._closed:
+        if not self._closed and os.getpid() == self._process:
             library().ml_group_release(self.handle.value)
         self._closed = True
         if not self.outlives_close:
@@ -157,7 +162,8 @@ def group_of(mesh: Any) -> Group:
         return alone()
     if not hasattr(mesh, "ep_row"):
         raise TypeError(f"mesh is a {type(mesh).__name__}; expected moeloom.mesh(...), or None for one process")
-    return mesh.ep_row
+    row: Group = mesh.ep_row
+    return row
 
 
 def _pointer(array: Optional[Array]) -> Any:

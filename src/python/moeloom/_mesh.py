@@ -28,6 +28,7 @@ def mesh(ep: int = 1, comm: Any = None, timeout: float = 600.0) -> Mesh:
         raise ConfigError(f"timeout is {timeout}; expected seconds, or 0 for a wait without end")
     ranks = ranks_of(comm)
     world = Group(ranks.handle)
+    world.thread = ranks.thread
     if ranks.owned:
         job().owns_mpi()
     job().enter(world)

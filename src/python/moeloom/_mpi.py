@@ -6,19 +6,19 @@ import json
 import sys
 import threading
 from ctypes import byref, c_void_p, create_string_buffer
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from ._library import Handle, library
 from .errors import ConfigError, MpiError
 
-_FUNNELED, _SERIALIZED = "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED"
 
+class Ranks(NamedTuple):
+    """handle: the library's group of them. owned: MPI was started here, and ends with the process. thread: the only one
+    that may call MPI; None: any, by turns."""
 
-class Ranks:
-    """handle: the library's group of them. owned: MPI was started here, and ends with the process."""
-
-    def __init__(self, handle: Handle, owned: bool) -> None:
-        self.handle, self.owned = handle, owned
+    handle: Handle
+    owned: bool
+    thread: Optional[int]
 
 
 def ranks_of(comm: Any) -> Ranks:
@@ -27,11 +27,11 @@ def ranks_of(comm: Any) -> Ranks:
     mpi4py = sys.modules.get("mpi4py.MPI")
     if comm is not None:
         _require_communicator(comm, mpi4py)
-    value, owned = c_void_p(), False
+    value, owned, thread = c_void_p(), False, None
     if mpi4py is not None and mpi4py.Is_initialized() and not mpi4py.Is_finalized():
         comm = mpi4py.COMM_WORLD if comm is None else comm
         _require_same_mpi(mpi4py)
-        _require_threads(mpi4py)
+        thread = _thread_of(mpi4py)
         lib.ml_group_open(c_void_p(mpi4py._addressof(comm)), byref(value))
     elif comm is not None:
         raise MpiError("comm is given, but MPI does not run; mpi4py starts it by MPI.Init(), and by itself unless "
@@ -41,7 +41,7 @@ def ranks_of(comm: Any) -> Ranks:
             lib.ml_mpi_start()
             owned = True
         lib.ml_group_world(byref(value))
-    return Ranks(Handle("mesh", value.value, "ml_group_close"), owned)
+    return Ranks(Handle("mesh", value.value, "ml_group_close"), owned, thread)
 
 
 def _require_communicator(comm: Any, mpi4py: Optional[Any]) -> None:
@@ -49,8 +49,9 @@ def _require_communicator(comm: Any, mpi4py: Optional[Any]) -> None:
         raise TypeError(f"comm is {comm!r:.80}, a {type(comm).__name__}; expected a communicator of mpi4py, as "
                         "MPI.COMM_WORLD, or None for all ranks of the job")
     if not isinstance(comm, mpi4py.Intracomm) or comm == mpi4py.COMM_NULL:
-        raise ConfigError(f"comm is {'MPI.COMM_NULL' if comm == mpi4py.COMM_NULL else 'an intercommunicator'}; expected "
-                          "the communicator of this rank and those that share the experts with it")
+        found = "MPI.COMM_NULL" if comm == mpi4py.COMM_NULL else "an intercommunicator"
+        raise ConfigError(f"comm is {found}; expected the communicator of this rank and those that share the experts "
+                          "with it")
 
 
 def library_text() -> str:
@@ -67,8 +68,8 @@ def _plain(text: str) -> str:
 def _require_same_mpi(mpi4py: Any) -> None:
     """Another MPI's handles mean nothing to the library's: they are not even looked at."""
     ours, theirs = library_text(), _plain(mpi4py.Get_library_version())
-    way_out = ("install mpi4py for the library's MPI: `python3 -m pip install --no-binary mpi4py mpi4py` with its mpicc "
-               "in PATH, or Debian's python3-mpi4py; or do not import mpi4py.MPI before moeloom.mesh()")
+    way_out = ("install mpi4py for the library's MPI: `python3 -m pip install --no-binary mpi4py mpi4py` with its "
+               "mpicc in PATH, or Debian's python3-mpi4py; or do not import mpi4py.MPI before moeloom.mesh()")
     if ours != theirs:
         raise MpiError(f"mpi4py has started another MPI than the library uses: mpi4py has \"{theirs}\", "
                        f"{library().path} has \"{ours}\"; {way_out}")
@@ -76,12 +77,16 @@ def _require_same_mpi(mpi4py: Any) -> None:
         raise MpiError(f"mpi4py has started MPI in another copy of \"{ours}\" than {library().path} uses; {way_out}")
 
 
-def _require_threads(mpi4py: Any) -> None:
+def _thread_of(mpi4py: Any) -> Optional[int]:
+    """The only one that may call MPI; None: any, by turns."""
     level = mpi4py.Query_thread()
+    way_out = "set mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is imported, or leave it as it is"
     if level < mpi4py.THREAD_FUNNELED:
-        raise MpiError(f"mpi4py has started MPI at MPI_THREAD_SINGLE, and the library needs {_FUNNELED} or more; set "
-                       "mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is imported, or leave it as it is")
-    if level < mpi4py.THREAD_SERIALIZED and threading.current_thread() is not threading.main_thread():
-        raise MpiError(f"mpi4py has started MPI at {_FUNNELED}, so only the main thread may use the mesh, and this is "
-                       f"{threading.current_thread().name}; for others it takes {_SERIALIZED} or more: set "
-                       "mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is imported")
+        raise MpiError("mpi4py has started MPI at MPI_THREAD_SINGLE, and the library needs MPI_THREAD_FUNNELED or "
+                       f"more; {way_out}")
+    if level >= mpi4py.THREAD_SERIALIZED:
+        return None
+    if not mpi4py.Is_thread_main():
+        raise MpiError(f"mpi4py has started MPI at MPI_THREAD_FUNNELED, for its main thread alone, and this is "
+                       f"{threading.current_thread().name}; {way_out}")
+    return threading.get_ident()

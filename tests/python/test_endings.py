@@ -1,0 +1,115 @@
+"""How jobs of several ranks end where one cannot go on. Programs of their own, several at a time."""
+
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+from ranks import LAYER, on_ranks
+
+BEGIN = LAYER + """
+mesh = moeloom.mesh(ep=2, timeout=float(sys.argv[1]))
+odd = mesh.rank == mesh.size - 1
+experts = layer(mesh, 3)
+y, trip = experts.forward(x, topk_idx, topk_weights)
+print("begun", flush=True)
+
+def on():
+    while True:
+        experts.forward(x, topk_idx, topk_weights)
+
+def in_thread():
+    raise KeyError("of a thread")
+"""
+
+# What the last of two ranks does while the other goes on: the limit of a wait, its code.
+ENDINGS = {
+    "raises": (60, "if odd: raise ValueError('no data')\non()"),
+    "raises in a thread": (60, "if odd: threading.Thread(target=in_thread).start()\non()"),
+    "ends early": (60, "if not odd: on()"),
+    "sys.exit": (60, "if odd: sys.exit(3)\non()"),
+    "sys.exit of both": (60, "sys.exit(3)"),
+    "Ctrl-C": (60, "if odd: os.kill(os.getpid(), 2)\non()"),
+    "killed": (60, "if odd: os.kill(os.getpid(), 9)\non()"),
+    "stopped": (1, "if odd: os.kill(os.getpid(), 19)\non()"),
+    "stopped in a call": (1, "if odd: threading.Timer(0.5, os.kill, (os.getpid(), 19)).start()\non()"),
+    "both fail alike": (60, "raise ValueError('no data')"),
+    "told to both": (60, "mesh.world.agree('no data' if odd else '', 'loading')"),
+    "caught, and went on": (60, "try: mesh.world.enter('saving' if odd else 'loading')\nexcept moeloom.MpiError: pass"),
+    "forked": (60, """
+if os.fork() == 0:
+    try:
+        experts.forward(x, topk_idx, topk_weights)
+    except moeloom.Error as error:
+        print("refused:", error, flush=True)
+        raise ValueError("of a child")
+os.wait()
+experts.backward(trip, x)
+mesh.close()
+"""),
+}
+
+
+class Endings(unittest.TestCase):
+    """Each job in a few seconds, its code not 0, and what is told of it."""
+
+    @classmethod
+    def setUpClass(cls):
+        with ThreadPoolExecutor(3) as pool:
+            jobs = {name: pool.submit(on_ranks, 2, BEGIN + code, limit, seconds=60)
+                    for name, (limit, code) in ENDINGS.items()}
+            cls.done = {name: job.result() for name, job in jobs.items()}
+
+    def ended(self, name, *words):
+        done = self.done[name]
+        self.assertNotEqual(done.code, 0, done.text)
+        self.assertLess(done.seconds, 20, done.text)
+        self.assertEqual(done.out.count("begun"), 2, done.text)
+        for word in words:
+            self.assertIn(word, done.err)
+        return done
+
+    def test_an_exception_ends_the_job_with_the_ranks_name(self):
+        done = self.ended("raises", "rank 1 of 2 (", "Traceback (most recent call last)", "ValueError: no data")
+        self.assertNotIn("rank 0 of 2", done.err)
+
+    def test_so_does_one_in_a_thread(self):
+        self.ended("raises in a thread", "rank 1 of 2 (", "KeyError: 'of a thread'")
+
+    def test_a_rank_that_ends_is_met_by_those_that_go_on(self):
+        for name in ("ends early", "sys.exit"):
+            self.ended(name, "rank 0 of 2 (", "Traceback", "rank 0 is in the forward of layer 3 (call",
+                       "rank 1 is in the end of the program (call")
+
+    def test_an_exit_code_is_the_jobs(self):
+        done = self.ended("sys.exit of both")
+        self.assertEqual(done.code, 3)
+        self.assertNotIn("improperly", done.err)
+
+    def test_an_interrupt_is_told(self):
+        self.ended("Ctrl-C", "rank 1 of 2 (", "KeyboardInterrupt")
+
+    def test_a_killed_rank_ends_the_job(self):
+        self.ended("killed", "signal 9")
+
+    def test_a_stopped_rank_ends_the_job_after_the_limit(self):
+        self.ended("stopped", "rank 0 of 2 (", "waited 1 s in the forward of layer 3 for rank 1, which did not come")
+        self.ended("stopped in a call", "rank 0 of 2 (", " s in the forward of layer 3 for ")
+
+    def test_what_all_ranks_have_is_told_by_each_or_once(self):
+        done = self.ended("both fail alike")
+        self.assertEqual(done.err.count("ValueError: no data"), 2, done.err)
+        done = self.ended("told to both", "rank 0 of 2 (", "Error: rank 1: no data")
+        self.assertEqual(done.err.count("Traceback"), 1, done.err)
+
+    def test_no_job_goes_on_after_ranks_differed(self):
+        self.ended("caught, and went on", "rank 0 is in loading (call", "rank 1 is in saving (call")
+
+    def test_a_forked_child_has_no_ranks(self):
+        done = self.done["forked"]
+        self.assertEqual(done.code, 0, done.text)
+        self.assertEqual(done.out.count("refused: process"), 2, done.text)
+        self.assertEqual(done.err.count("ValueError: of a child"), 2, done.text)
+        self.assertNotIn("rank 1 of 2", done.err)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -6,7 +6,7 @@ target_compile_features(moeloom_c_room PRIVATE cxx_std_20)
 target_include_directories(moeloom_c_room PRIVATE include src src/c)
 moeloom_precompile(moeloom_c_room REUSE_FROM moeloom_tensor)
 
-set(c_rooms base tensor io job comm kernels moe model train c_room)
+set(c_rooms base tensor io job comm kernels moe model train plan c_room)
 list(TRANSFORM c_rooms REPLACE "(.+)" "$<TARGET_OBJECTS:moeloom_\\1>" OUTPUT_VARIABLE objects)
 add_library(moeloom_c SHARED ${objects})
 add_library(moeloom::c ALIAS moeloom_c)

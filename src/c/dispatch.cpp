@@ -11,6 +11,8 @@ namespace moeloom::c {
 namespace {
 
 constexpr Index kRowsPerTask = 32;
+/// A plan does not know how wide its rows will be.
+constexpr Index kUsualWidth = 1024;
 
 /// What all ranks of a trip must have alike: messages, and memory that ranks share, are of this size.
 struct Kind {
@@ -38,7 +40,8 @@ void check_alike(const Communicator& ranks, const Kind& mine) {
 
 RowPlan& plan_of(const Experts& experts, ml_trip& trip) {
   check(trip.plan != nullptr, [] { return "the trip is of ml_experts_forward(), whose rows stay there"; });
-  check(trip.plan->way == experts.way, [] { return "the trip is of other experts"; });
+  check(trip.plan->num_experts == experts.num_experts && experts.group->owns(*trip.plan->way),
+        [] { return "the trip is of other experts"; });
   return *trip.plan;
 }
 
@@ -65,16 +68,31 @@ void weigh(ConstMatrixView rows, std::span<const float> weights, MatrixView resu
   });
 }
 
+/// Whole, because nothing is computed under way. Collective over the group in the first call of a kind.
+Way& way_of_rows(const Experts& experts, Index top_k, Index tokens) {
+  Group& group = *experts.group;
+  const WayRequest& request = experts.request;
+  const LayerSizes sizes{
+      .hidden = kUsualWidth, .intermediate = kUsualWidth, .top_k = top_k, .tokens = tokens};
+  const WayChoice choice = choose_way(group.row_facts(request.pretended_nodes), request, sizes);
+  return group.way({request.num_experts, choice.kind, 0, request.pretended_nodes});
+}
+
 std::unique_ptr<RowPlan> planned(const Experts& experts, const ml_array* topk_idx) {
   std::vector<std::int32_t> chosen;
-  Index top_k = 0;
-  in_agreement(*experts.group, experts.dispatch, [&] {
-    top_k = check_array(topk_idx, "topk_idx", {kAny, kAny}).shape[1];
+  Index top_k = 0, tokens = 0;
+  Call call = experts.dispatch;
+  in_agreement(*experts.group, call, [&] {
+    const ml_array& choices = check_array(topk_idx, "topk_idx", {kAny, kAny});
+    tokens = choices.shape[0], top_k = choices.shape[1];
     check(top_k >= 1, [] { return "topk_idx has no columns"; });
     chosen = chosen_of(*topk_idx, experts.num_experts);
+    call.numbers = {top_k, tokens};
   });
-  auto made = std::make_unique<RowPlan>(experts.way);
-  experts.way->dispatcher.plan(chosen, top_k, made->plan);
+  if (experts.group->ranks().size() > 1) tokens = experts.group->door().largest()[1];
+  Way& way = way_of_rows(experts, top_k, tokens);
+  auto made = std::make_unique<RowPlan>(&way, experts.num_experts);
+  way.dispatcher.plan(chosen, top_k, made->plan);
   return made;
 }
 
@@ -105,7 +123,7 @@ void dispatch(const Experts& experts, ml_trip& trip, const ml_array* x, const ml
       .results = group.workspace().experts.output,
       .sums = {},
       .legs = Legs::kOut};
-  Dispatcher& dispatcher = experts.way->dispatcher;
+  Dispatcher& dispatcher = trip.plan->way->dispatcher;
   dispatcher.begin(out);
   dispatcher.await_all(out);
   write_floats(arrived, *rows, "rows");
@@ -145,7 +163,7 @@ void combine(const Experts& experts, ml_trip& trip, const ml_array* rows, const 
       .sums = of_width(sums->fp32(), kind.width),
       .scalars_back = kind.has_scalars ? std::optional(ScalarsBack{scalars, slots}) : std::nullopt,
       .legs = Legs::kHome};
-  Dispatcher& dispatcher = experts.way->dispatcher;
+  Dispatcher& dispatcher = trip.plan->way->dispatcher;
   dispatcher.begin(home);
   weigh(given->fp32(), weights, results);
   dispatcher.send_all_back(home);

@@ -25,6 +25,7 @@ std::string host() {
 struct Door::Told {
   std::int64_t number = 0;  // of calls on this group, this one included
   std::int64_t status = ML_OK;
+  std::array<Index, 2> numbers = {};
   std::array<char, 48> what = {};  // zeros behind the text
   std::array<char, 24> of = {};
   bool same_as(const Told& other) const {
@@ -76,7 +77,8 @@ std::string Door::different_calls() const {
 
 bool Door::exchange(const Call& call, ml_status status) {
   if (!broken_.empty()) throw Refusal(ML_MPI, broken_);
-  Told mine{.number = ++calls_, .status = status};
+  Told mine{.number = ++calls_, .status = status, .numbers = call.numbers};
+  largest_ = {};
   call.what.copy(mine.what.data(), mine.what.size() - 1);
   call.of.copy(mine.of.data(), mine.of.size() - 1);
   const std::vector<Index> missing = meeting_.meet(std::as_bytes(std::span(&mine, 1)), timeout_);
@@ -85,6 +87,7 @@ bool Door::exchange(const Call& call, ml_status status) {
   for (Index rank = 0; rank < ranks_->size(); ++rank) {
     const Told told = told_by(rank);
     same = same && told.same_as(mine);
+    for (std::size_t i = 0; i < largest_.size(); ++i) largest_[i] = std::max(largest_[i], told.numbers[i]);
     failed = failed || told.status != ML_OK;
   }
   if (!same) break_off(different_calls());

@@ -5,6 +5,7 @@
 #include "comm/meeting.hpp"
 #include "moeloom/c/moeloom.h"
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,10 @@ namespace moeloom::c {
 
 /// What a rank is about to do, as a text that goes on after "rank 0 is in".
 struct Call {
-  std::string what;  // "the forward of layer 3"; the first 47 bytes count
-  std::string of =
-      {};  // " of 12 numbers", what this group's ranks have in common and their row need not; 23 count
+  std::string what;                   // "the forward of layer 3"; the first 47 bytes count
+  std::array<Index, 2> numbers = {};  // of which all ranks learn the largest
+  // " of 12 numbers", what this group's ranks have in common and their row need not; 23 count
+  std::string of = {};
 };
 
 /// Does not move.
@@ -30,6 +32,8 @@ class Door {
   /// rank's status, or of others_status where this rank has none.
   void meet(const Call& call, ml_status status, const std::string& error, ml_status others_status);
 
+  /// Of Call::numbers at the last meeting, over the ranks.
+  const std::array<Index, 2>& largest() const { return largest_; }
   const std::vector<Index>& names() const { return names_; }
   Index all() const { return all_; }
   double timeout() const { return timeout_; }
@@ -50,6 +54,7 @@ class Door {
   Index all_;
   double timeout_ = 0;
   std::int64_t calls_ = 0;
+  std::array<Index, 2> largest_ = {};
   std::string broken_ = {};  // why there is no other meeting
 };
 

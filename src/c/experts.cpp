@@ -1,7 +1,9 @@
 // A layer's experts for a caller that has weights, router and optimizer of its own.
 #include "experts.hpp"
 
+#include <bit>
 #include <optional>
+#include <string>
 
 #include "borrowed_rows.hpp"
 #include "glu.hpp"
@@ -9,6 +11,20 @@
 
 namespace moeloom::c {
 namespace {
+
+/// Collective over the group in the first call with so many tokens.
+Way& way_for(Experts& experts, const LayerSizes& sizes) {
+  Experts::Chosen& chosen = experts.ways[std::bit_width(at(sizes.tokens))];
+  if (chosen.way == nullptr) {
+    Group& group = *experts.group;
+    const WayRequest& request = experts.request;
+    const WayChoice choice = choose_way(group.row_facts(request.pretended_nodes), request, sizes);
+    chosen = {&group.way({request.num_experts, choice.kind, choice.chunks, request.pretended_nodes}),
+              choice.reason};
+  }
+  experts.reason = chosen.reason;
+  return *chosen.way;
+}
 
 KernelTable kernels_of(bool in_bf16) {
   KernelTable kernels;
@@ -35,7 +51,9 @@ std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* w
   std::unique_ptr<TripMemory> trip = group.take_trip();
   std::optional<RowsIn> tokens;
   std::optional<RowsOut> results;
-  in_agreement(group, experts.forward, [&] {
+  LayerSizes sizes;
+  Call call = experts.forward;
+  in_agreement(group, call, [&] {
     const Shard shard(experts.held.count, experts.activation, weights);
     trip->width = shard.hidden();
     trip->tokens = check_array(x, "x", {kAny, trip->width}).shape[0];
@@ -46,15 +64,23 @@ std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* w
                        InPlace::kFlat);
     trip->topk_weights.assign(slots.flat().begin(), slots.flat().end());
     trip->in_bf16 = shard.is_bf16() && x->dtype == ML_BF16 && cpu_has_bf16();
-    trip->way = experts.way;
+    trip->num_experts = experts.num_experts;
+    sizes = {trip->width, shard.intermediate(), trip->top_k, trip->tokens};
+    call.numbers = {sizes.top_k, sizes.tokens};
     trip->experts.show(shard.shard(), experts.layer);
     tokens.emplace(*x, "x");
     results.emplace(check_array(y, "y", shape_of(*x)), "y");
   });
+  if (group.ranks().size() > 1) {
+    const auto [top_k, tokens_of_any] = group.door().largest();
+    sizes.top_k = top_k;
+    sizes.tokens = tokens_of_any;
+  }
+  trip->way = &way_for(experts, sizes);
   const KernelTable kernels = kernels_of(trip->in_bf16);
   const MatrixView sums = of_width(results->fp32(), trip->width);
   fill(sums, 0);  // to which a token's rows are added
-  trip->experts.forward(context_of(group, *experts.way, kernels, Write::kReplace),
+  trip->experts.forward(context_of(group, *trip->way, kernels, Write::kReplace),
                         of_width(tokens->fp32(), trip->width), trip->chosen(), sums);
   results->store();
   return trip;
@@ -74,7 +100,8 @@ void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, c
       throw Refusal(ML_SPENT,
                     "a second backward of one forward: the first one used up what the forward had kept; "
                     "call forward again");
-    check(held->way == experts.way, [] { return "the trip is of other experts"; });
+    check(held->num_experts == experts.num_experts && group.owns(*held->way),
+          [] { return "the trip is of other experts"; });
     Shard shard(experts.held.count, experts.activation, weights);
     check(shard.hidden() == held->width, [] { return "the weights have another width than in the forward"; });
     mode = shard.train(grads);
@@ -90,7 +117,7 @@ void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, c
   const KernelTable kernels = kernels_of(trip->in_bf16);
   const MatrixView sums = of_width(d_tokens ? d_tokens->fp32() : unasked->view(), trip->width);
   const std::span<const float> d_weights =
-      trip->experts.backward(context_of(group, *experts.way, kernels, mode), {}, trip->chosen(),
+      trip->experts.backward(context_of(group, *trip->way, kernels, mode), {}, trip->chosen(),
                              of_width(d_output->fp32(), trip->width), sums);
   if (d_tokens) d_tokens->store();
   if (d_topk_weights != nullptr)
@@ -107,14 +134,30 @@ std::optional<DispatcherKind> kind_of(const char* name) {
   return kind;
 }
 
+/// What ranks have to ask alike: else each would wait for rows on its own way.
+std::string request_text(const ml_experts_settings& asked) {
+  return " of " + std::to_string(asked.num_experts) + " by " +
+         (asked.dispatcher == nullptr ? "auto" : asked.dispatcher) +
+         (asked.chunks == ML_CHUNKS_AUTO ? "" : "/" + std::to_string(asked.chunks));
+}
+
 Experts opened(ml_group* group, const ml_experts_settings* settings) {
   Experts experts{group != nullptr ? group->group : std::make_shared<Group>(Communicator::self())};
   const Use use(experts.group->busy());
   const Communicator& ranks = experts.group->ranks();
-  WayKey key;
-  in_agreement(*experts.group, {"the opening of a layer's experts"}, [&] {
+  Call call{.what = "the opening of a layer's experts"};
+  in_agreement(*experts.group, call, [&] {
     const ml_experts_settings known = known_part(settings, "ml_experts_settings");
-    key = {known.num_experts, kind_of(known.dispatcher), known.chunks};
+    check(known.num_experts >= 1, [] { return "num_experts must be at least 1"; });
+    if (const auto wrong = mesh_violations({1, ranks.size()}, ranks.size(), known.num_experts);
+        !wrong.empty())
+      throw ConfigError(wrong);
+    if (known.chunks < ML_CHUNKS_AUTO)
+      throw ConfigError({"chunks = " + std::to_string(known.chunks) + " is negative; -1 stands for auto"});
+    experts.request = {known.num_experts, kind_of(known.dispatcher),
+                       known.chunks == ML_CHUNKS_AUTO ? std::nullopt : std::optional<Index>(known.chunks),
+                       known.pretended_nodes};
+    call.of = request_text(known);
     experts.num_experts = known.num_experts;
     experts.layer = known.layer;
     const std::string of_layer = " of layer " + std::to_string(known.layer);
@@ -124,7 +167,8 @@ Experts opened(ml_group* group, const ml_experts_settings* settings) {
     experts.combine.what = "the combine" + of_layer;
     experts.activation = activation_of(known.glu);
   });
-  experts.way = &experts.group->way(key);
+  choose_way(experts.group->row_facts(experts.request.pretended_nodes), experts.request,
+             {});  // or it cannot be
   experts.held = experts_of(experts.num_experts, ranks.size(), ranks.rank());
   return experts;
 }
@@ -164,6 +208,10 @@ ml_status ml_experts_backward(ml_experts* experts, const ml_expert_weights* weig
     const Use use(of.group->busy());
     backward(of, weights, given(trip, "trip"), dy, dx, d_topk_weights, grads);
   });
+}
+
+ml_status ml_experts_reason(const ml_experts* experts, char* text, int64_t size) {
+  return answered([&] { write_text(given(experts, "experts").experts.reason, text, size); });
 }
 
 int64_t ml_trip_rows(const ml_trip* trip) {

@@ -1,7 +1,9 @@
 // Handles of a layer's experts, and of what a pass through them leaves.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "group.hpp"
 
@@ -13,13 +15,20 @@ struct Experts {
   Index num_experts = 0, layer = 0;
   Call forward = {}, backward = {}, dispatch = {}, combine = {};  // as the door has them
   GatedActivation activation = {};
-  Way* way = nullptr;
+  WayRequest request = {};
   ExpertRange held = {};
+  struct Chosen {
+    Way* way = nullptr;
+    std::string reason = {};
+  };
+  std::map<int, Chosen> ways = {};  // by the power of two that tokens are below
+  std::string reason = "nothing is decided before the first forward";
 };
 
 /// Where rows go, for who multiplies them himself. It outlives every trip by it.
 struct RowPlan {
   Way* way = nullptr;
+  Index num_experts = 0;
   DispatchPlan plan = {};
 };
 

@@ -1,14 +1,25 @@
 #include "group.hpp"
 
 #include "comm/adopt_at.hpp"
+#include "comm/node_map.hpp"
+#include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "sum.hpp"
 
 namespace moeloom::c {
 namespace {
+
+Index most_on_a_node(const Communicator& ranks) {
+  const NodeMap* nodes = ranks.nodes();
+  if (nodes == nullptr) return ranks.size();
+  std::size_t most = 0;
+  for (const std::vector<Index>& members : nodes->members) most = std::max(most, members.size());
+  return static_cast<Index>(most);
+}
 
 std::vector<Index> first_numbers(Index count) {
   std::vector<Index> numbers(at(count));
@@ -19,10 +30,14 @@ std::vector<Index> first_numbers(Index count) {
 }  // namespace
 
 Group::Group(Communicator ranks)
-    : ranks_(std::move(ranks)), door_(ranks_, first_numbers(ranks_.size()), ranks_.size()) {}
+    : ranks_(std::move(ranks)),
+      door_(ranks_, first_numbers(ranks_.size()), ranks_.size()),
+      ranks_per_node_(most_on_a_node(ranks_)) {}
 
 Group::Group(Communicator ranks, const Group& whole, std::vector<Index> numbers)
-    : ranks_(std::move(ranks)), door_(ranks_, std::move(numbers), whole.ranks_.size()) {
+    : ranks_(std::move(ranks)),
+      door_(ranks_, std::move(numbers), whole.ranks_.size()),
+      ranks_per_node_(whole.ranks_per_node_) {
   door_.set_timeout(whole.door_.timeout());
 }
 
@@ -32,22 +47,26 @@ void Group::meet(const Call& call, ml_status status, const std::string& error, m
   if (status != ML_OK) throw Refusal(status, error);
 }
 
+const RunFacts& Group::row_facts(Index pretended_nodes) {
+  const auto known = row_facts_.find(pretended_nodes);
+  if (known != row_facts_.end()) return known->second;
+  const Layout layout{
+      .ranks_per_node = ranks_per_node_, .threads = threads(), .pretended_nodes = pretended_nodes};
+  return row_facts_[pretended_nodes] = find_row_facts(ranks_, layout);
+}
+
 Way& Group::way(const WayKey& key) {
   std::unique_ptr<Way>& way = ways_[key];
   if (way) return *way;
-  const Index size = ranks_.size();
-  check(key.num_experts >= 1, [] { return "num_experts must be at least 1"; });
-  if (const auto wrong = mesh_violations({1, size}, size, key.num_experts); !wrong.empty())
-    throw ConfigError(wrong);
-  if (key.chunks < 0) throw ConfigError({"chunks = " + std::to_string(key.chunks) + " is negative"});
-  // A process alone has nobody to share memory with.
-  DispatcherSettings opened = key.kind ? open_dispatcher(*key.kind, ranks_, key.num_experts)
-                              : size == 1
-                                  ? open_dispatcher(DispatcherKind::kAlltoall, ranks_, key.num_experts)
-                                  : open_usual_dispatcher(ranks_, key.num_experts);
+  DispatcherSettings opened =
+      open_dispatcher(key.kind, ranks_, key.num_experts, {.pretended_nodes = key.pretended_nodes});
   opened.chunks = key.chunks;
   way = std::make_unique<Way>(ranks_, key.num_experts, opened);
   return *way;
+}
+
+bool Group::owns(const Way& way) const {
+  return std::ranges::any_of(ways_, [&](const auto& each) { return each.second.get() == &way; });
 }
 
 std::unique_ptr<TripMemory> Group::take_trip() {
@@ -199,7 +218,7 @@ ml_status ml_group_sum(ml_group* group, const ml_array* const* arrays, int64_t c
     std::string numbers;
     const ml_status status =
         answered([&] { numbers = " of " + std::to_string(numbers_in(asked)) + " numbers"; });
-    all.meet({"a sum", numbers}, status, status == ML_OK ? "" : last_failure());
+    all.meet({.what = "a sum", .of = numbers}, status, status == ML_OK ? "" : last_failure());
     sum_over(all.ranks(), asked, scale);
   });
 }

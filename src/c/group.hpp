@@ -13,6 +13,7 @@
 
 #include "door.hpp"
 #include "guard.hpp"
+#include "ways.hpp"
 
 namespace moeloom::c {
 
@@ -26,8 +27,9 @@ struct Way {
 
 struct WayKey {
   Index num_experts = 0;
-  std::optional<DispatcherKind> kind = {};  // none: as open_usual_dispatcher() decides
+  DispatcherKind kind = DispatcherKind::kAlltoall;
   Index chunks = 0;
+  Index pretended_nodes = 0;
   auto operator<=>(const WayKey&) const = default;
 };
 
@@ -37,7 +39,7 @@ struct TripMemory {
   Way* way = nullptr;
   std::vector<std::int32_t> topk_idx = {};
   std::vector<float> topk_weights = {};
-  Index top_k = 0, tokens = 0, width = 0;
+  Index num_experts = 0, top_k = 0, tokens = 0, width = 0;
   bool in_bf16 = false;
   ChosenExperts chosen() const { return {topk_idx, topk_weights, top_k}; }
 };
@@ -62,8 +64,11 @@ class Group {
   void meet(const Call& call, ml_status status = ML_OK, const std::string& error = {},
             ml_status others_status = ML_CONFIG);
 
-  /// Collective over the ranks, in its first call with a key. Throws ConfigError, AgreedError.
+  /// What decides how rows travel, asked once. Collective over the ranks, in its first call with a number.
+  const RunFacts& row_facts(Index pretended_nodes);
+  /// Collective over the ranks, in its first call with a key. Throws AgreedError.
   Way& way(const WayKey& key);
+  bool owns(const Way& way) const;
   MoeWorkspace& workspace() { return workspace_; }
   PhaseClock& clock() { return clock_; }
   /// One a rank, of the last gathering.
@@ -81,6 +86,8 @@ class Group {
   std::atomic<bool> busy_ = false;
   Door door_;
   std::shared_ptr<Group> row_ = nullptr;
+  Index ranks_per_node_;  // of the whole, on the node with the most
+  std::map<Index, RunFacts> row_facts_;
   std::map<WayKey, std::unique_ptr<Way>> ways_;
   MoeWorkspace workspace_;
   PhaseClock clock_;

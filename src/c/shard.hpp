@@ -18,6 +18,7 @@ class Shard {
 
   const ExpertShard& shard() const { return shard_; }
   Index hidden() const { return hidden_; }
+  Index intermediate() const { return inter_; }
   /// Whether both weights are.
   bool is_bf16() const { return is_bf16_; }
 

@@ -167,7 +167,7 @@ TEST(CExperts, HaveBiasesWithGradients) {
 TEST(CExperts, SayWhatDoesNotFit) {
   const LayerInputs in({}, kTokens);
   ml_experts* handle = nullptr;
-  ml_experts_settings settings{sizeof(ml_experts_settings), 0, 0, nullptr, nullptr, 0};
+  ml_experts_settings settings{sizeof(ml_experts_settings), 0, 0, nullptr, nullptr, 0, 0};
   EXPECT_STATUS(ml_experts_open(nullptr, &settings, &handle), ML_SHAPE, "num_experts");
   settings.num_experts = 4;
   settings.dispatcher = "pigeon";

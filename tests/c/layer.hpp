@@ -56,11 +56,18 @@ inline LayerNumbers by_rooms(const Communicator& ep, const LayerInputs& in,
   return out;
 }
 
+/// What of a layer's exchange is asked for.
+struct Exchange {
+  const char* dispatcher = nullptr;
+  Index chunks = ML_CHUNKS_AUTO;
+  Index pretended_nodes = 0;
+};
+
 /// By moeloom.h: arrays in one format, handles that close themselves.
 class CLayer {
  public:
   CLayer(const LayerInputs& in, ml_group* group, const char* kind = "silu", Lie lie = {},
-         Lie weights_lie = {}, Index layer = 0)
+         Lie weights_lie = {}, Index layer = 0, Exchange asked = {})
       : shape(in.shape),
         gate_up(in.gate_up, {in.held.count, 2 * shape.inter, shape.hidden}, weights_lie),
         down(in.down, {in.held.count, shape.hidden, shape.inter}, weights_lie),
@@ -74,7 +81,9 @@ class CLayer {
         d_topk_weights({in.x.rows(), shape.top_k}, lie),
         topk_idx(Array::integers(in.ids, {in.x.rows(), shape.top_k})) {
     const ml_glu_settings glu{sizeof(ml_glu_settings), kind, 0, 0};
-    const ml_experts_settings settings{sizeof(ml_experts_settings), shape.experts, layer, &glu, nullptr, 0};
+    const ml_experts_settings settings{
+        sizeof(ml_experts_settings), shape.experts, layer, &glu, asked.dispatcher, asked.chunks,
+        asked.pretended_nodes};
     EXPECT_OK(ml_experts_open(group, &settings, &handle));
   }
   CLayer(const CLayer&) = delete;

@@ -99,7 +99,9 @@ TEST(CRanksDispatch, RowsComeToTheirExpertsAndHomeByEveryDispatcher) {
   for (const char* kind : {"alltoall", "shared", "hierarchical"})
     for (const Index chunks : {0, 2}) {
       SCOPED_TRACE(std::string(kind) + " in " + std::to_string(chunks));
-      const ml_experts_settings settings{sizeof(ml_experts_settings), kExperts, 3, nullptr, kind, chunks};
+      ml_experts_settings settings{};
+      settings.size = sizeof settings, settings.num_experts = kExperts, settings.layer = 3;
+      settings.dispatcher = kind, settings.chunks = chunks;
       ml_experts* experts = nullptr;
       EXPECT_OK(ml_experts_open(group, &settings, &experts));
       ml_trip* trips[3] = {};
@@ -123,7 +125,9 @@ TEST(CRanksDispatch, SumsHaveTheSameBitsByEveryDispatcher) {
   const Brought mine(static_cast<int>(ml_group_rank(group)), 0, ML_F32);
   std::vector<std::vector<float>> sums;
   for (const char* kind : {"alltoall", "shared", "hierarchical"}) {
-    const ml_experts_settings settings{sizeof(ml_experts_settings), kExperts, 0, nullptr, kind, 0};
+    ml_experts_settings settings{};
+    settings.size = sizeof settings, settings.num_experts = kExperts, settings.layer = 0;
+    settings.dispatcher = kind, settings.chunks = 0;
     ml_experts* experts = nullptr;
     ml_trip* trip = nullptr;
     EXPECT_OK(ml_experts_open(group, &settings, &experts));
@@ -145,7 +149,9 @@ TEST(CRanksDispatch, WhatDiffersFromRankToRankIsToldToAll) {
   EXPECT_OK(ml_group_world(&group));
   const Index ranks = ml_group_size(group), last = ranks - 1;
   const bool is_last = ml_group_rank(group) == last;
-  const ml_experts_settings settings{sizeof(ml_experts_settings), kExperts, 0, nullptr, nullptr, 0};
+  ml_experts_settings settings{};
+  settings.size = sizeof settings, settings.num_experts = kExperts, settings.layer = 0;
+  settings.dispatcher = nullptr, settings.chunks = 0;
   ml_experts* experts = nullptr;
   ml_trip* trip = nullptr;
   EXPECT_OK(ml_experts_open(group, &settings, &experts));

@@ -69,6 +69,34 @@ print("told", flush=True)
         self.assertEqual(done.out.count("told"), 3, done.text)
         self.assertNotEqual(done.code, 0, done.text)  # nor does a job end well after it
 
+    def test_how_rows_travel_is_told_and_may_be_asked_for(self):
+        out = succeeds(2, LAYER + """
+mesh = moeloom.mesh(ep=2)
+few = layer(mesh)._experts
+ys = []
+for number, (words, begin) in enumerate([
+        ({}, "alltoall: 48 bytes a pair of ranks are below 4096"),
+        ({"DISPATCHER": "shared"}, "shared: dispatcher = shared"),
+        ({"DISPATCHER": "alltoall", "OVERLAP": "2"}, "alltoall in 2 chunks: dispatcher = alltoall; overlap chunks = 2"),
+        ({"PRETEND_NODES": "2", "OVERLAP": "off"}, "the 2 ranks of ep lie on 2 nodes")]):
+    for name in ("DISPATCHER", "OVERLAP", "PRETEND_NODES"):
+        os.environ.pop("MOELOOM_" + name, None)
+    os.environ.update({"MOELOOM_" + name: word for name, word in words.items()})
+    experts = layer(mesh, number)
+    ys.append(experts.forward(x, topk_idx, topk_weights)[0])
+    assert begin in experts._experts.reason, experts._experts.reason
+assert all((y == ys[0]).all() for y in ys)
+for name, word in (("DISPATCHER", "fast"), ("OVERLAP", "0"), ("PRETEND_NODES", "x")):
+    os.environ["MOELOOM_" + name] = word
+    try:
+        layer(mesh, 9)
+    except moeloom.ConfigError as error:
+        assert f"MOELOOM_{name} = {word}; valid: " in str(error), error
+        del os.environ["MOELOOM_" + name]
+        print("refused")
+""")
+        self.assertEqual(out.count("refused"), 6)
+
     def test_a_process_alone(self):
         code = "import moeloom; mesh = moeloom.mesh(); mesh.barrier(); print(mesh); moeloom.mesh(ep=2)"
         with self.assertRaisesRegex(AssertionError, "ep = 2 does not divide the 1 ranks"):

@@ -285,14 +285,18 @@ typedef struct ml_experts ml_experts;
 // stay.
 typedef struct ml_trip ml_trip;
 
+enum { ML_CHUNKS_AUTO = -1 };
 typedef struct ml_experts_settings {
   int64_t size;
   int64_t num_experts;         // E of the layer, over all ranks of the group
   int64_t layer;               // names it in errors
   const ml_glu_settings* glu;  // NULL: "silu"
-  const char*
-      dispatcher;  // "alltoall", "shared", "hierarchical"; NULL: "shared" in one node, else "alltoall"
-  int64_t chunks;  // parts in which rows travel while others are computed; 0: whole
+  // "alltoall", "shared", "hierarchical"; NULL: decided as a run decides it, from the sizes of a call, the
+  // most tokens of any rank and where ranks lie.
+  const char* dispatcher;
+  // Parts in which rows travel while others are computed; 0: whole; ML_CHUNKS_AUTO: decided.
+  int64_t chunks;
+  int64_t pretended_nodes;  // for tests: as if neighbouring ranks were on so many nodes; 0: as they are
 } ml_experts_settings;
 // This rank's e experts, which experts_of(E, ranks, rank) says: the first E mod ranks have one more. Read in
 // place, so stacks without gaps, in one of the three formats.
@@ -328,6 +332,9 @@ ml_status ml_experts_forward(ml_experts* experts, const ml_expert_weights* weigh
 ml_status ml_experts_backward(ml_experts* experts, const ml_expert_weights* weights, ml_trip* trip,
                               const ml_array* dy, const ml_array* dx, const ml_array* d_topk_weights,
                               const ml_expert_grads* grads);
+// How rows of the last forward travelled, and why: "shared: the 2 ranks of ep share their node's memory,
+// ...". Cut to size - 1 bytes and ended by 0; 1024 are enough.
+ml_status ml_experts_reason(const ml_experts* experts, char* text, int64_t size);
 // Rows that the trip brings to this rank's experts.
 int64_t ml_trip_rows(const ml_trip* trip);
 // Not collective, and from any thread.
@@ -346,9 +353,9 @@ ml_status ml_trip_counts(const ml_trip* trip, const ml_array* counts);
 // all ranks alike. The gradient of ml_combine().
 ml_status ml_dispatch(ml_experts* experts, ml_trip* trip, const ml_array* x, const ml_array* slot_scalars,
                       const ml_array* rows, const ml_array* row_scalars);
-// rows [R, D], each times its row_weights [R] (NULL: 1) -> y [T, D], sums over a token's slots in their order;
-// row_scalars [R] -> slot_scalars [T, K], 0 where there is no expert. The gradient of ml_dispatch(). rows and
-// y may be of two formats.
+// rows [R, D], each times its row_weights [R] (NULL: 1) -> y [T, D], sums over a token's slots in their
+// order; row_scalars [R] -> slot_scalars [T, K], 0 where there is no expert. The gradient of ml_dispatch().
+// rows and y may be of two formats.
 ml_status ml_combine(ml_experts* experts, ml_trip* trip, const ml_array* rows, const ml_array* row_weights,
                      const ml_array* row_scalars, const ml_array* y, const ml_array* slot_scalars);
 

@@ -17,9 +17,9 @@ std::string first_reason(const Communicator& world, const std::string& mine) {
   return {};
 }
 
-/// Why the ranks of an ep row on one node cannot open each other's memory: tried with a little of it.
-std::string why_no_node_memory(const Mesh& mesh, const NodeMap& nodes) {
-  const Communicator& ep = mesh.ep();
+/// Why the ranks of an ep row on one node cannot open each other's memory, for any rank of all: tried with a
+/// little of it.
+std::string why_no_node_memory(const Communicator& ep, const NodeMap& nodes, const Communicator& all) {
   const Communicator node = ep.split(static_cast<int>(nodes.node_of[at(ep.rank())]), ep.rank());
   std::string reason;
   try {
@@ -27,7 +27,18 @@ std::string why_no_node_memory(const Mesh& mesh, const NodeMap& nodes) {
   } catch (const AgreedError& refused) {
     reason = refused.what();
   }
-  return first_reason(mesh.world(), reason);
+  return first_reason(all, reason);
+}
+
+/// What of a layout is the same on all ranks: the fewest threads of any, so that what is decided by them is
+/// too.
+void complete(Layout& layout, Index ep_nodes, const Communicator& all) {
+  if (layout.pretended_nodes > 1)
+    layout.ranks_per_node = ceil_div(layout.ranks_per_node, layout.pretended_nodes);
+  layout.threads = -static_cast<Index>(all.all_max(-static_cast<double>(layout.threads)));
+  layout.processors_per_node = layout.ranks_per_node * layout.threads;
+  layout.tcp = tcp_between_nodes(all);
+  layout.ep_per_node = std::max<Index>(layout.mesh.ep / ep_nodes, 1);
 }
 
 }  // namespace
@@ -38,19 +49,25 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work) {
   const Communicator& world = mesh.world();
   work.layout.mesh = mesh.shape();
   work.layout.ranks_per_node = static_cast<Index>(world.all_max(static_cast<double>(mesh.node().size())));
-  if (pretended_nodes > 1) work.layout.ranks_per_node = ceil_div(work.layout.ranks_per_node, pretended_nodes);
-  // The fewest of any rank: what is decided by them must be the same everywhere.
-  work.layout.threads = -static_cast<Index>(world.all_max(-static_cast<double>(work.layout.threads)));
-  work.layout.processors_per_node = work.layout.ranks_per_node * work.layout.threads;
-  work.layout.tcp = tcp_between_nodes(world);
   const auto ep_nodes = static_cast<Index>(world.all_max(static_cast<double>(nodes.nodes())));
-  work.layout.ep_per_node = std::max<Index>(mesh.ep().size() / ep_nodes, 1);
+  complete(work.layout, ep_nodes, world);
   RunFacts facts = facts_of_job(model, work);
   facts.ep_nodes = ep_nodes;
-  if (mesh.ep().size() > 1 && model.has_experts()) facts.no_node_memory = why_no_node_memory(mesh, nodes);
+  if (mesh.ep().size() > 1 && model.has_experts())
+    facts.no_node_memory = why_no_node_memory(mesh.ep(), nodes, world);
   facts.no_bf16 = first_reason(world, std::string(why_no_bf16()));
   facts.bf16_unit = static_cast<Bf16Unit>(-world.all_max(-static_cast<double>(best_bf16_unit())));
   facts.avx512 = world.all_max(cpu_has_avx512() ? 0 : 1) == 0;
+  return facts;
+}
+
+RunFacts find_row_facts(const Communicator& ep, Layout layout) {
+  const NodeMap nodes = find_nodes(ep, layout.pretended_nodes);
+  layout.mesh = {.dp = 1, .ep = ep.size()};
+  complete(layout, nodes.nodes(), ep);
+  RunFacts facts = facts_of_job({}, {.layout = layout});
+  facts.ep_nodes = nodes.nodes();
+  if (ep.size() > 1) facts.no_node_memory = why_no_node_memory(ep, nodes, ep);
   return facts;
 }
 

@@ -12,6 +12,10 @@ namespace moeloom {
 /// Measures nothing. Collective over the world, the same on every rank.
 RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work);
 
+/// Of one ep row what decide_rows() must know beside the layers' sizes. layout: the ranks on a node,
+/// pretended nodes and threads of this rank. Collective over `ep`, the same on every rank of it.
+RunFacts find_row_facts(const Communicator& ep, Layout layout);
+
 /// Facts of a mesh that is not there: nodes as `work` has them, memory that can be shared, this CPU's
 /// instructions.
 RunFacts facts_of_job(const ModelConfig& model, const Job& work);

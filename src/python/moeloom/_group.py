@@ -9,11 +9,12 @@ import functools
 import os
 import threading
 import weakref
-from ctypes import POINTER, byref, c_int64, c_void_p, pointer
+from ctypes import POINTER, byref, c_int64, c_void_p, create_string_buffer, pointer
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _words
 from ._endings import told_to_all
+from ._exchange import NOTHING_ASKED, asked_exchange
 from ._library import Handle, library
 from ._table import ADD, REPLACE, Array, ExpertGrads, ExpertsSettings, ExpertWeights, GluSettings
 from ._watch import Watch
@@ -65,10 +66,10 @@ class Group:
         self._experts: Dict[Tuple[Any, ...], Experts] = {}
         _groups.add(self)
 
-    def experts(self, num_experts: int, kind: str, layer: int = 0, dispatcher: Optional[str] = None) -> Experts:
+    def experts(self, num_experts: int, kind: str, layer: int = 0) -> Experts:
         """Collective in the first call with these."""
         num_experts, _ = _words.whole(num_experts, "num_experts"), _words.text(kind, "kind")
-        key = (num_experts, kind, layer, dispatcher)
+        key = (num_experts, kind, layer)
         found = self._experts.get(key)
         if found is None:
             found = self._experts[key] = Experts(self, *key)
@@ -91,8 +92,9 @@ class Group:
     def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
         """Of the library, collective over the group; `what` is where this rank is seen waiting."""
         if self.thread is not None and threading.get_ident() != self.thread:
-            raise MpiError(f"{what} is called by {threading.current_thread().name}, and mpi4py has started MPI for "
-                           "the main thread alone; set mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is imported")
+            raise MpiError(f"{what} is called by {threading.current_thread().name}, and mpi4py has started MPI for the "
+                           "main thread alone; set mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is "
+                           "imported")
         with self.lock:
             self.watch.now = (what,)
             try:
@@ -187,10 +189,12 @@ def _grads(targets: Dict[str, Optional[Target]]) -> ExpertGrads:
 class Experts:
     """Forward and backward of a layer's experts, collective over the group."""
 
-    def __init__(self, group: Group, num_experts: int, kind: str, layer: int, dispatcher: Optional[str]) -> None:
+    def __init__(self, group: Group, num_experts: int, kind: str, layer: int) -> None:
         glu = GluSettings(kind=kind.encode())
-        settings = ExpertsSettings(num_experts=num_experts, layer=layer, glu=pointer(glu),
-                                   dispatcher=dispatcher.encode() if dispatcher else None)
+        dispatcher, chunks, pretended_nodes = asked_exchange() if group.size > 1 else NOTHING_ASKED
+        settings = ExpertsSettings(num_experts=num_experts, layer=layer, glu=pointer(glu), chunks=chunks,
+                                   dispatcher=dispatcher.encode() if dispatcher else None,
+                                   pretended_nodes=pretended_nodes)
         value = c_void_p()
         group.call("the opening of a layer's experts", library().ml_experts_open, group.value, byref(settings),
                    byref(value))
@@ -198,6 +202,13 @@ class Experts:
         self._group = group
         self._forward, self._backward, self._dispatch, self._combine = (
             f"the {direction} of layer {layer}" for direction in ("forward", "backward", "dispatch", "combine"))
+
+    @property
+    def reason(self) -> str:
+        """How rows of the last forward travelled, and why."""
+        text = create_string_buffer(2048)
+        library().ml_experts_reason(self.handle.value, text, len(text))
+        return text.value.decode()
 
     def forward(self, stacks: Stacks, x: Array, topk_idx: Array, topk_weights: Array, y: Array,
                 keeps_trip: bool) -> Optional[Handle]:

@@ -15,6 +15,7 @@ REPLACE, ADD = range(2)
 OUT_IN, IN_OUT = range(2)
 HALVES, INTERLEAVED, INTERLEAVED_TO_HALVES = range(3)
 SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN = range(3)
+CHUNKS_AUTO = -1
 
 
 class Array(ctypes.Structure):
@@ -57,7 +58,7 @@ class Router(Settings):
 
 class ExpertsSettings(Settings):
     _fields_ = [("size", c_int64), ("num_experts", c_int64), ("layer", c_int64), ("glu", POINTER(GluSettings)),
-                ("dispatcher", c_char_p), ("chunks", c_int64)]
+                ("dispatcher", c_char_p), ("chunks", c_int64), ("pretended_nodes", c_int64)]
 
 
 class ExpertWeights(Settings):
@@ -143,6 +144,7 @@ _FUNCTIONS = """
     ml_experts_open: handle settings new
     ml_experts_forward: handle expert_weights array array array array new
     ml_experts_backward: handle expert_weights handle array array array expert_grads
+    ml_experts_reason: handle buffer int64
     ml_trip_rows: handle -> int64
     ml_trip_free: handle -> nothing
     ml_experts_close: handle -> nothing

@@ -9,7 +9,8 @@ import torch
 import moeloom, moeloom.torch as mt
 from dispatched import *
 from hf_classes import DeepseekV3MoE
-from moeloom.torch._blocks import GptOssExperts, InOutExperts, ListedMethod
+from moeloom.torch._blocks import ListedMethod
+from moeloom.torch._product_blocks import GptOssExperts, InOutExperts
 from moeloom.torch._dispatch import CombineFunction, DispatchFunction, Layer, through
 from moeloom.torch._lists import Projections
 from support import same

@@ -1,0 +1,80 @@
+"""Hugging Face's Trainer on two ranks that share the experts, beside one process with the whole batch."""
+
+import json
+import socket
+
+import pytest
+import torch
+
+import models
+import on_mesh_trainer
+import patched  # noqa: F401  (finds the package, or skips)
+from on_mesh import shared
+from on_mesh_trainer import BESIDE_DDP, RUNS
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trainer")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "results.json").write_text(json.dumps(shared(2, "train", {"base": str(folder), "port": port})))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(base):
+    return list(json.loads((base / "results.json").read_text()).values())
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Runs of one process, and the model that each made."""
+    made = {}
+
+    def run(name):
+        if name not in made:
+            model = on_mesh_trainer.made(name)
+            made[name] = on_mesh_trainer.trained(on_mesh_trainer.trainer(
+                model, tmp_path_factory.mktemp("alone"), 1, use_cpu=True, loss=on_mesh_trainer.loss_of(name),
+                **RUNS[name])), model
+        return made[name]
+    return run
+
+
+@pytest.mark.parametrize("name, word", [*((name, "mpi") for name in RUNS), *((name, "ddp") for name in BESIDE_DDP)])
+def test_as_one_process(base, results, alone, name, word):
+    wanted, model = alone(name)
+    for found in (rank[f"{name}-{word}"] for rank in results):
+        assert found["model"] == ("DistributedDataParallel" if word == "ddp" else type(model).__name__)
+        assert found["norms"] == pytest.approx(wanted["norms"], rel=1e-5)
+        # A sum's mean over ranks is half of the whole. transformers 4 rounds what it logs.
+        share = 2 if name.endswith("sum") else 1
+        assert [share * loss for loss in found["logged"]] == pytest.approx(wanted["logged"], abs=share * 1.1e-4)
+        if word == "mpi":
+            assert [share * loss for loss in found["losses"]] == pytest.approx(wanted["losses"], rel=1e-6)
+    for key in ("norms", "logged", "eval"):
+        assert results[0][f"{name}-{word}"][key] == results[1][f"{name}-{word}"][key]
+    assert results[0][f"{name}-{word}"]["eval"] == pytest.approx(results[0][f"{name}-mpi"]["eval"], rel=1e-5)
+    saved, complaints = models.load(base / f"{name}-{word}")
+    assert not any(complaints.values())
+    for key, tensor in model.state_dict().items():
+        assert (saved.state_dict()[key] - tensor).abs().max() < 1e-5, key
+
+
+def test_rows_that_do_not_divide(results):
+    """Both ranks make as many steps, and of each batch other rows than the other."""
+    one, other = (rank["uneven"] for rank in results)
+    assert one["steps"] == other["steps"] == 12
+    first = on_mesh_trainer.rows(21)
+    seen = [token for batches in (one, other) for batch in batches["seen"][:6] for token in batch]
+    assert len(seen) == 24 and sorted(set(seen)) == sorted({row["input_ids"][0] for row in first})
+
+
+def test_says_what_trainer_may_not_do(results):
+    for said in (rank["refused"] for rank in results):
+        assert "max_grad_norm = 1.0" in said["clipping"] and "max_norm=1.0" in said["clipping"]
+        assert 'save_strategy="no"' in said["checkpoints"] and "trainer.save_model" in said["checkpoints"]
+        assert "Trainer(callbacks=[...])" in said["late"]
+        assert 'unknown loss "total"; known: mean, sum' in said["loss"]

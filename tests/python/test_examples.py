@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
 
 # name: what it imports, its arguments, a word of what it prints at its end
 EXAMPLES = {
+    "expert_parallel.py": (["torch", "transformers"], [], "step=19 loss="),
     "on_tensors.py": (["torch"], [], "rows an expert"),
     "patch_and_train.py": (["torch", "transformers"], [], "step=19 loss="),
     "sidecar.py": ([], ["corpus.txt"], "checkpoint: runs/"),
@@ -38,6 +39,9 @@ class Examples(unittest.TestCase):
 
     def test_on_tensors(self):
         self.run_example("on_tensors.py")
+
+    def test_expert_parallel(self):  # by one rank
+        self.run_example("expert_parallel.py")
 
     def test_patch_and_train(self):
         self.run_example("patch_and_train.py")

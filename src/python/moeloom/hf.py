@@ -3,6 +3,8 @@
     model = AutoModelForCausalLM.from_pretrained(folder, experts_implementation="moeloom")
     model.set_experts_implementation("moeloom")     # or of a model that is there
     moeloom.hf.register(grads="autograd")           # gradients that hooks and DDP see, from then on
+
+Under mpirun: register(mesh), from_pretrained(folder, mesh), ExpertParallel(mesh) (src/python/ranks.md).
 """
 
 from __future__ import annotations
@@ -20,16 +22,19 @@ except ImportError as error:
     if int(transformers.__version__.split(".")[0]) >= 5:
         raise
     raise ImportError("moeloom.hf needs transformers 5, whose models ask a registry for their experts; with "
-                      'transformers 4 use moeloom.torch.apply_kernel("fused_moe", model=model)') from error
+                      'transformers 4 use moeloom.torch.apply_kernel("fused_moe", model=model), and '
+                      "moeloom.loading and moeloom.trainer, which are for both") from error
 
 from .errors import ConfigError
+from .loading import from_pretrained, shard
 from .torch import ExpertsFunction, ExpertWeights, GmmFunction
 from .torch._dispatch import Layer, through
 from .torch._experts_function import GRADS
 from .torch._plans import Left, activation_of
 from .torch._shares import shard_stacks, share_of
+from .trainer import ExpertParallel
 
-__all__ = ["experts_forward", "register"]
+__all__ = ["ExpertParallel", "experts_forward", "from_pretrained", "register", "shard"]
 
 _weights: weakref.WeakKeyDictionary[torch.nn.Module, ExpertWeights] = weakref.WeakKeyDictionary()
 

@@ -12,6 +12,7 @@ from ._patch import Patch, Report, patches
 from ._plans import Plan, plan_experts, plan_mlps, plan_norms, plan_ropes
 from ._registry import BaseKernel, register_kernel
 from ._shares import mesh_of
+from .save import refuse_own_save
 from .patches import Family, family_of
 
 _REPORTS = "_moeloom_reports"
@@ -134,6 +135,8 @@ class FusedMoe(PatchingKernel):
             mesh.experts_of(sizes[0])
         for place, (name, patch) in enumerate(patches_):
             patch.take_share(_layer(name, place))  # type: ignore[attr-defined]
+        if mesh is not None and mesh.ep > 1:
+            refuse_own_save(model)
 
     def why(self, patch: Patch) -> str:
         return f"{patch.reason}; {self._decisions[patch.sizes()].reason}"

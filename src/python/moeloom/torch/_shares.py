@@ -57,8 +57,10 @@ def share_of(module: nn.Module) -> Optional[Share]:
     return found
 
 
-def _share(mesh: Any, num_experts: int) -> Share:
-    return Share(mesh, num_experts, *mesh.experts_of(num_experts))
+def mark(module: nn.Module, num_experts: int, mesh: Any) -> Share:
+    """Of a module that holds this rank's experts of a layer alone."""
+    share = module.__dict__[_MARK] = Share(mesh, num_experts, *mesh.experts_of(num_experts))
+    return share
 
 
 def shard_stacks(module: nn.Module, num_experts: int, mesh: Any) -> Share:
@@ -66,12 +68,11 @@ def shard_stacks(module: nn.Module, num_experts: int, mesh: Any) -> Share:
     standing = share_of(module)
     if standing is not None:
         return _same(standing, mesh)
-    share = _share(mesh, num_experts)
+    share = mark(module, num_experts, mesh)
     for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
         if tensor.dim() and tensor.size(0) == num_experts and share.count < num_experts:
             tensor.data = tensor.data[share.begin:share.begin + share.count].clone()
             tensor.grad = None
-    module.__dict__[_MARK] = share
     return share
 
 
@@ -80,12 +81,11 @@ def shard_list(experts: nn.ModuleList, mesh: Any) -> Share:
     standing = share_of(experts)
     if standing is not None:
         return _same(standing, mesh)
-    share = _share(mesh, len(experts))
+    share = mark(experts, len(experts), mesh)
     for number in set(range(len(experts))) - set(share.here):
         for parameter in experts[number].parameters():
             parameter.data, parameter.grad = parameter.data.new_empty(0), None
         experts[number] = Elsewhere()
-    experts.__dict__[_MARK] = share
     return share
 
 

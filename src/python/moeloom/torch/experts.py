@@ -9,6 +9,7 @@ from torch import nn
 
 from ..errors import ConfigError
 from ._experts_function import ExpertsFunction, ExpertWeights
+from ._shares import mark
 
 __all__ = ["Experts", "ExpertWeights", "MoE"]
 
@@ -19,18 +20,25 @@ class Experts(nn.Module):
     def __init__(self, hidden: int, intermediate: int, num_experts: int, activation: str = "silu", mesh: Any = None,
                  grads: str = "kept", dtype: Optional[torch.dtype] = None) -> None:
         super().__init__()
-        here = num_experts if mesh is None else _experts_here(mesh, num_experts)
+        share = None if mesh is None else mark(self, num_experts, mesh)
+        here = num_experts if share is None else share.count
+        self._first = 0 if share is None else share.begin
         self.gate_up_proj = nn.Parameter(torch.empty(here, 2 * intermediate, hidden, dtype=dtype))
         self.down_proj = nn.Parameter(torch.empty(here, hidden, intermediate, dtype=dtype))
         self._weights = ExpertWeights(self.gate_up_proj, self.down_proj, activation, mesh, grads,
                                       num_experts=num_experts).of_none()
         self.reset_parameters()
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """As torch.nn.Linear: uniform up to 1 / sqrt(width of the input)."""
+        """As torch.nn.Linear: uniform up to 1 / sqrt(width of the input); an expert's numbers on any rank are those
+        that it has in one process with the same seed."""
         for weight in (self.gate_up_proj, self.down_proj):
             bound = weight.size(-1) ** -0.5
-            nn.init.uniform_(weight, -bound, bound)
+            for number in range(self._weights.num_experts):
+                drawn = torch.empty_like(weight[0]).uniform_(-bound, bound)
+                if 0 <= number - self._first < weight.size(0):
+                    weight[number - self._first] = drawn
 
     def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
                 top_k_weights: torch.Tensor) -> torch.Tensor:
@@ -41,11 +49,6 @@ class Experts(nn.Module):
     def extra_repr(self) -> str:
         experts, hidden, intermediate = self.down_proj.shape
         return f"{experts} of {self._weights.num_experts} experts, hidden={hidden}, intermediate={intermediate}"
-
-
-def _experts_here(mesh: Any, num_experts: int) -> int:
-    """The first num_experts mod ep ranks of a row have one more, as ml_group_experts() says."""
-    return num_experts // mesh.ep + (mesh.ep_rank < num_experts % mesh.ep)
 
 
 class MoE(nn.Module):

@@ -11,7 +11,7 @@ from support import python
 class Mesh(unittest.TestCase):
     def test_ranks_of_a_mesh(self):
         out = succeeds(4, """
-            import copy, pickle
+            import copy, pickle, sys
             import moeloom
 
             def refused(kind, call, *words):
@@ -41,6 +41,9 @@ class Mesh(unittest.TestCase):
             whole.close()
             with moeloom.mesh(ep=4) as all_of_them:
                 all_of_them.barrier()
+                assert sys.excepthook is not sys.__excepthook__
+            mesh.close()
+            assert sys.excepthook is sys.__excepthook__
             print("done")
         """)
         self.assertEqual(out.count("done"), 4)

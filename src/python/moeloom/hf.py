@@ -32,6 +32,7 @@ from .torch._dispatch import Layer, through
 from .torch._experts_function import GRADS
 from .torch._plans import Left, activation_of
 from .torch._shares import shard_stacks, share_of
+from .torch.products import BiasFunction
 from .trainer import ExpertParallel
 
 __all__ = ["ExpertParallel", "experts_forward", "from_pretrained", "register", "shard"]
@@ -74,9 +75,7 @@ def _weights_of(experts: Any, kind: str, grads: str, mesh: Any) -> ExpertWeights
 def _product(experts: Any, name: str, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     weight = getattr(experts, name)
     y = GmmFunction.apply(rows, weight if experts.is_transposed else weight.transpose(1, 2), counts)
-    if not experts.has_bias:
-        return y
-    return y + getattr(experts, name + "_bias").repeat_interleave(counts, dim=0).to(y.dtype)
+    return BiasFunction.apply(y, getattr(experts, name + "_bias"), counts) if experts.has_bias else y
 
 
 def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor,

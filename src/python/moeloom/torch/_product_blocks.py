@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Tuple
 
 import torch
 from torch import nn
@@ -11,11 +11,7 @@ from ._blocks import ExpertsPatch
 from ._dispatch import Layer, through
 from ._elementwise import gate_then_up
 from .functions import SwigluFunction
-from .products import GmmFunction
-
-
-def _of_rows(bias: Optional[torch.Tensor], y: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    return y if bias is None else y + bias.repeat_interleave(counts, dim=0).to(y.dtype)
+from .products import BiasFunction, GmmFunction
 
 
 class InOutExperts(ExpertsPatch):
@@ -58,9 +54,11 @@ class GptOssExperts(InOutExperts):
 
     def rows(self, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         module = self.module
-        gate_up = _of_rows(module.gate_up_proj_bias, GmmFunction.apply(rows, module.gate_up_proj, counts), counts)
-        y = GmmFunction.apply(SwigluFunction.apply(gate_then_up(gate_up), self.kind), module.down_proj, counts)
-        return _of_rows(module.down_proj_bias, y, counts)
+        gate_up = GmmFunction.apply(rows, module.gate_up_proj, counts)
+        gate_up = gate_then_up(BiasFunction.apply(gate_up, module.gate_up_proj_bias, counts))
+        y = GmmFunction.apply(SwigluFunction.apply(gate_up, self.kind), module.down_proj, counts)
+        biased: torch.Tensor = BiasFunction.apply(y, module.down_proj_bias, counts)
+        return biased
 
     def __call__(self, hidden_states: torch.Tensor, router_indices: torch.Tensor,  # type: ignore[override]
                  routing_weights: torch.Tensor) -> Any:

@@ -63,6 +63,25 @@ class GmmFunction(Function):
         return dx, dweight, None
 
 
+class BiasFunction(Function):
+    """apply(y [R, N], bias [E, N], counts [E]) -> y, to which the bias of each row's expert was added in place."""
+
+    @staticmethod
+    def forward(ctx: Any, y: torch.Tensor, bias: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        ctx.counts, ctx.dtype = counts.tolist(), bias.dtype
+        for rows, each in zip(torch.split(y, ctx.counts), bias):
+            rows += each
+        ctx.mark_dirty(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> Tuple[Any, ...]:
+        parts = torch.split(dy, ctx.counts) if ctx.needs_input_grad[1] else ()
+        sums = [rows.sum(0, dtype=torch.float32) for rows in parts]
+        return dy, torch.stack(sums).to(ctx.dtype) if sums else None, None
+
+
 def gmm(x: torch.Tensor, weight: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """x [R, C], weight [E, C, N], counts [E] -> [R, N]."""
     return GmmFunction.apply(x, weight, counts)

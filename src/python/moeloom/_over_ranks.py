@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import torch
-from accelerate.utils import recursively_apply
 
 from .torch._tensors import view
+
+
+def _each(one: Callable[[torch.Tensor], torch.Tensor], tensors: Any) -> Any:
+    """Of tensors in lists, tuples and dicts; as accelerate, which is there where this is called, has them."""
+    from accelerate.utils import recursively_apply
+    return recursively_apply(one, tensors, error_on_other_type=True)
 
 
 _DIRECT = (torch.float32, torch.bfloat16, torch.float16, torch.bool)  # what a float32 holds
@@ -28,7 +33,7 @@ def gather(mesh: Any, tensors: Any) -> Any:
     """[n, ...] of each rank, or a number -> [ranks * n, ...]. Every rank has the same shapes."""
     def one(tensor: torch.Tensor) -> torch.Tensor:
         return _stacked(mesh, tensor).flatten(0, 1) if tensor.dim() else _stacked(mesh, tensor)
-    return recursively_apply(one, tensors, error_on_other_type=True)
+    return _each(one, tensors)
 
 
 def from_first(mesh: Any, tensor: torch.Tensor) -> torch.Tensor:
@@ -46,4 +51,4 @@ def pad(mesh: Any, tensors: Any, dim: int, pad_index: float, pad_first: bool) ->
         begin = longest - tensor.size(dim) if pad_first else 0
         padded.narrow(dim, begin, tensor.size(dim)).copy_(tensor)
         return padded
-    return recursively_apply(one, tensors, error_on_other_type=True)
+    return _each(one, tensors)

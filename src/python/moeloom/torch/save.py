@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
+import weakref
 from pathlib import Path
-from typing import Any, List, NoReturn, Union
+from typing import Any, Dict, Iterator, List, Union
 
 from torch import nn
 
@@ -63,7 +66,8 @@ def _begin(model: Any, written: Path) -> None:
     shutil.rmtree(written, ignore_errors=True)
     written.mkdir(parents=True)
     if hasattr(type(model), "save_pretrained"):
-        type(model).save_pretrained(model, str(written), state_dict={})
+        with _quiet():
+            type(model).save_pretrained(model, str(written), state_dict={})
         for pattern in _WEIGHTS:
             for file in written.glob(pattern):
                 file.unlink()
@@ -73,6 +77,20 @@ def _begin(model: Any, written: Path) -> None:
             copy = shutil.copytree if file.is_dir() else shutil.copy2
             if not (written / file.name).exists():
                 copy(file, written / file.name)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bar of no shards."""
+    logging: Any = getattr(sys.modules.get("transformers.utils"), "logging", None)
+    shown = logging is not None and logging.is_progress_bar_enabled()
+    if shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _write(layout: Layout, shards: Shards, mesh: Any) -> None:
@@ -111,14 +129,29 @@ def _commit(written: Path, folder: Path) -> None:
 
 
 class _Refusal:
-    """In place of a model's own save_pretrained."""
+    """In place of a model's own save_pretrained, which may write adapters, for every rank has these whole."""
 
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"model": self._model()}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self._model = weakref.ref(state["model"])
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        model: Any = self._model()
+        if getattr(model, "_hf_peft_config_loaded", False):
+            return type(model).save_pretrained(model, *arguments, **named)
         raise ConfigError("this model's experts are shared among ranks, and each rank has a part of it; "
                           "moeloom.torch.save_pretrained(model, folder, mesh), called on every rank, saves the whole")
 
 
-def refuse_own_save(model: nn.Module) -> None:
-    """From here on model.save_pretrained says that it would write a part of the model. Of a model that has one."""
+def refuse_own_save(model: Any) -> None:
+    """From here on model.save_pretrained says that it would write a part of the model, where it has one. A PeftModel
+    saves its adapters as ever; the model inside of it refuses."""
+    if hasattr(model, "get_base_model"):
+        model = model.get_base_model()
     if hasattr(type(model), "save_pretrained"):
-        model.__dict__["save_pretrained"] = _Refusal()
+        model.__dict__["save_pretrained"] = _Refusal(model)

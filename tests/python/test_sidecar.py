@@ -1,6 +1,7 @@
 """The program from Python: a small run on two ranks, its errors, its end."""
 
 import gc
+import fcntl
 import json
 import os
 import signal
@@ -29,6 +30,16 @@ def interrupt(seconds):
 
 def hidden(folder):
     return list(Path(folder).glob(".sidecar-*"))
+
+
+def let_go(folder):
+    """Whether no process of the run has its output open any more: ranks end a moment after mpirun."""
+    with open(hidden(folder)[0] / "output.txt", "rb") as output:
+        try:
+            fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def within(seconds, condition):
@@ -227,6 +238,7 @@ print(run.running, run._process.pid, flush=True)
             self.assertGreaterEqual(last, 30)
             self.assertTrue((folder / f"checkpoint-{last + 1}").is_dir())
             self.assertEqual(len(hidden(folder)), 1)
+            self.assertTrue(within(60, lambda: let_go(folder)))
             more = moeloom.train(None, None, ranks=ranks, resume=folder, steps=last + 3)
             self.assertEqual(len(hidden(folder)), 1, "its own alone")
             more.wait()

@@ -1,7 +1,7 @@
 """The program from Python: a small run on two ranks, its errors, its end."""
 
-import gc
 import fcntl
+import gc
 import json
 import os
 import signal

@@ -8,6 +8,7 @@
 namespace moeloom {
 
 Communicator adopt(MPI_Comm comm) {
+  require_own_mpi();
   if (!mpi_is_running()) throw MpiError("adopt: MPI is not running; call MPI_Init_thread first");
   int level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");

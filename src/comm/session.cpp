@@ -1,8 +1,11 @@
 #include "moeloom/comm/session.hpp"
 
+#include "comm/adopt_at.hpp"
+
 #include <array>
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include "mpi_call.hpp"
 
@@ -22,7 +25,18 @@ Level level_of(MpiThreads threads) {
 
 }  // namespace
 
+void require_own_mpi() {
+#ifdef OPEN_MPI
+  const std::string_view text = mpi_library_version();
+  if (!text.starts_with("Open MPI"))
+    throw MpiError("the library was compiled for Open MPI, but its calls reach \"" +
+                   std::string(text.substr(0, text.find('\n'))) +
+                   "\", which this process loaded before; start it without that one");
+#endif
+}
+
 Session::Session(int& argc, char**& argv, MpiThreads threads) {
+  require_own_mpi();
   int initialised = 0;
   MPI_Initialized(&initialised);
   // Open MPI would end the job on a second start.

@@ -69,8 +69,8 @@ def _require_same_mpi(mpi4py: Any) -> None:
     """Another MPI's handles mean nothing to the library's: they are not even looked at."""
     ours, theirs = library_text(), _plain(mpi4py.Get_library_version())
     way_out = ("set MPI4PY_MPIABI (mpi4py 4.1 of pip: \"openmpi\" or \"mpich\") for the library's MPI, or install "
-               "mpi4py for it: Debian's python3-mpi4py, or `pip install --no-binary mpi4py mpi4py` with its mpicc in PATH; or "
-               "do not import mpi4py.MPI before moeloom.mesh()")
+               "mpi4py for it: Debian's python3-mpi4py, or `pip install --no-binary mpi4py mpi4py` with its mpicc in "
+               "PATH; or do not import mpi4py.MPI before moeloom.mesh()")
     if ours != theirs:
         raise MpiError(f"mpi4py has started another MPI than the library uses: mpi4py has \"{theirs}\", "
                        f"{library().path} has \"{ours}\"; {way_out}")

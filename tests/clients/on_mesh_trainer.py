@@ -15,6 +15,7 @@ RUNS = {
     "mixtral": dict(gradient_accumulation_steps=2),
     "deepseek_v3": dict(gradient_accumulation_steps=3, max_steps=2),
     "olmoe": dict(gradient_checkpointing=True),
+    "gpt_oss": {},
     "olmoe sum": dict(average_tokens_across_devices=False),
 }
 BESIDE_DDP = ["qwen3_moe", "mixtral", "olmoe sum"]

@@ -10,7 +10,7 @@ import torch
 import models
 import patched  # noqa: F401  (finds the package, or skips)
 import program
-from on_mesh import NAMES, shared
+from on_mesh import NAMES, made, shared
 
 WIDE = dict(num_hidden_layers=4, num_experts=64, hidden_size=256, moe_intermediate_size=256, initializer_range=0.02)
 
@@ -20,7 +20,7 @@ def base(tmp_path_factory):
     """Folders that transformers saves, and beside each the one that two ranks saved of what they read."""
     folder = tmp_path_factory.mktemp("files")
     for name in NAMES:
-        models.make(name).save_pretrained(folder / name)
+        made(name).save_pretrained(folder / name)
         (folder / name / "chat_template.jinja").write_text(name)
     (folder / "results.json").write_text(json.dumps(shared(2, "files", {"base": str(folder)})))
     return folder
@@ -39,11 +39,13 @@ def test_read_and_saved(base, name, tmp_path):
     assert sorted(file.name for file in out.iterdir()) == sorted(file.name for file in (base / name).iterdir())
     for file in ("config.json", "generation_config.json", "chat_template.jinja"):
         assert (out / file).read_text() == (base / name / file).read_text()
+    held = json.loads((base / "results.json").read_text())
+    assert set(held) == {"0", "1"} and all(name in rank for rank in held.values())
+    if name not in models.FAMILIES:
+        return  # the program does not know it
     program.close(program.logprobs(out, ids, tmp_path), models.logprobs(wanted, ids), 1e-5)
     assert program.run("inspect", "--model", out) == program.run("inspect", "--model", base / name).replace(
         str(base / name), str(out))
-    held = json.loads((base / "results.json").read_text())
-    assert set(held) == {"0", "1"} and all(name in rank for rank in held.values())
 
 
 def test_a_rank_reads_and_holds_its_share(base):

@@ -31,7 +31,7 @@ OPTIMIZERS = {
         {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0}]),
     "momentum": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
 }
-RUNS = [(layout, optimizer) for layout in LAYOUTS if layout != "4.x stack" for optimizer in OPTIMIZERS
+RUNS = [(layout, optimizer) for layout in LAYOUTS for optimizer in OPTIMIZERS
         if optimizer == "ours" or layout in ("4.x list", "5.x stack")]
 
 

@@ -49,6 +49,13 @@ def made(name):
     return models.make(name.split()[0]).train()
 
 
+def with_adapters(model):
+    """LoRA of attention; all else is frozen."""
+    import peft
+    torch.manual_seed(5)
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+
+
 def loss_of(name):
     return "sum" if name.endswith("sum") else "mean"
 
@@ -95,6 +102,10 @@ def on_ranks(mesh, base, port):
             one.save_model(str(folder))
         if word == "mpi":
             found["uneven"] = _uneven(mesh, base)
+            one = trainer(with_adapters(shard(made("qwen3_moe"), mesh)), Path(base, "lora"), mesh.size,
+                          [ExpertParallel(mesh, max_norm=0.5)])
+            found["lora"] = trained(one)
+            one.save_model(str(Path(base, "lora")))
     return found
 
 

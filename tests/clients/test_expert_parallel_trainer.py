@@ -4,7 +4,7 @@ import json
 import socket
 
 import pytest
-import torch
+import safetensors.torch
 
 import models
 import on_mesh_trainer
@@ -61,6 +61,20 @@ def test_as_one_process(base, results, alone, name, word):
     assert not any(complaints.values())
     for key, tensor in model.state_dict().items():
         assert (saved.state_dict()[key] - tensor).abs().max() < 1e-5, key
+
+
+def test_adapters_beside_shared_experts(base, results, tmp_path):
+    """Trainer saves them as without ranks."""
+    model = on_mesh_trainer.with_adapters(on_mesh_trainer.made("qwen3_moe"))
+    wanted = on_mesh_trainer.trained(on_mesh_trainer.trainer(model, tmp_path, 1, use_cpu=True))
+    model.save_pretrained(tmp_path)
+    for found in (rank["lora"] for rank in results):
+        assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-6)
+        assert found["norms"] == pytest.approx(wanted["norms"], rel=1e-5)
+    got, mine = (safetensors.torch.load_file(folder / "adapter_model.safetensors")
+                 for folder in (base / "lora", tmp_path))
+    assert got.keys() == mine.keys() and len(got) == 8
+    assert max((got[key] - mine[key]).abs().max() for key in mine) < 1e-5
 
 
 def test_rows_that_do_not_divide(results):

@@ -19,6 +19,7 @@ from ._own_slices import keep_own
 from .errors import ConfigError, IoError
 from .torch import _slices, patches
 from .torch._files import together
+from .torch._plans import has_experts
 from .torch._shares import mesh_of, shard_list, shard_stacks, shares
 from .torch.kernels import apply_kernel
 from .torch.save import refuse_own_save
@@ -52,6 +53,10 @@ def shard(model: Any, mesh: Any) -> Any:
     """
     holders = list(_holders(model))
     if not holders:
+        unknown = {type(module).__name__ for module in model.modules() if has_experts(module, type(module).__name__)}
+        if unknown and mesh is not None and mesh.ep > 1:
+            warnings.warn(f"experts of {', '.join(sorted(unknown))} stay whole on every rank: it is not a class that the "
+                          "kernel fused_moe knows", stacklevel=2)
         return model
     _require_enough(holders, mesh)
     standing = mesh_of(model)

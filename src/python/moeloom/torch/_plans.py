@@ -164,12 +164,12 @@ _MAKERS: Dict[type, Callable[..., Optional[Patch]]] = {
     table.GptOss: _gpt_oss, table.Llama4: _llama4, table.Part: _part}
 
 
-def _has_experts(module: nn.Module, class_name: str) -> bool:
+def has_experts(module: nn.Module, class_name: str) -> bool:
     return class_name.endswith("Experts") or isinstance(module._modules.get("experts"), nn.ModuleList)
 
 
 def plan_experts(model: nn.Module, family: table.Family, named: str, mesh: Any, grads: str) -> Plan:
-    return _plan(model, family.experts, lambda m, row: _MAKERS[type(row)](m, row, mesh, grads), _has_experts, named)
+    return _plan(model, family.experts, lambda m, row: _MAKERS[type(row)](m, row, mesh, grads), has_experts, named)
 
 
 # ---- MLPs, norms, attention ----

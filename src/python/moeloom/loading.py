@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
-import torch
 from torch import nn
 
 from ._own_slices import keep_own

@@ -2,7 +2,6 @@
 
 import os
 import unittest
-from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -133,12 +132,6 @@ class Requests(Case):
         self.assertEqual(list(patches(a_model)), [])
         mt.apply_kernels(a_model, "auto")
         self.assertTrue(list(patches(a_model)))
-
-    def test_ranks_that_share_experts_are_not_of_this_kernel(self):
-        mesh = SimpleNamespace(ep=2)
-        self.fails(["fused_moe", "ep = 2"], mt.apply_kernels, model("4.x list"), "fused_rope,fused_moe", mesh=mesh)
-        found = mt.reports(mt.apply_kernels(model("4.x list"), "auto", mesh=mesh))
-        self.assertEqual({r.kernel for r in found if not r.applied}, {"fused_moe"})
 
     def test_unknown_gradients(self):
         self.fails(['unknown grads "lost"; known: kept, autograd'], mt.apply_kernel, "fused_moe",

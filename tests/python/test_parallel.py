@@ -178,6 +178,9 @@ class Refusals(unittest.TestCase):
         except (moeloom.ConfigError, TypeError) as error:
             if mesh.rank == 0:
                 print(f"said {error}")
+    model(tokens_of(0, 2))
+    if mesh.rank == 0:
+        print(f"said {mt.reports(model)[0].reason}")
     says(lambda: mt.unapply(model))
     says(lambda: model.block.moe_experts(torch.zeros(1, 16).double(), None, None))
     says(lambda: mt.apply_kernel("fused_moe", model=model, mesh=meshes[0]))
@@ -189,7 +192,7 @@ class Refusals(unittest.TestCase):
     says(lambda: mt.finish_gradients(model, mesh))
     """)
         out = succeeds(2, code)
-        for words in ("this rank has its share of the experts alone", "torch.float64", "shared among the ranks of",
+        for words in ("alltoall: ", "this rank has its share of the experts alone", "torch.float64", "shared among the ranks of",
                       'unknown loss "average"', "is on another rank", "ranks train different parameters"):
             self.assertIn(words, out)
 

@@ -75,6 +75,11 @@ class Group:
             found = self._experts[key] = Experts(self, *key)
         return found
 
+    def travels(self, num_experts: int, layer: int) -> str:
+        """How rows of the layer's last forward travelled, and why; "" where there was none. Not collective."""
+        opened = (experts for key, experts in self._experts.items() if (key[0], key[2]) == (num_experts, layer))
+        return next((experts.reason for experts in opened), "")
+
     @property
     def rank(self) -> int:
         return int(library().ml_group_rank(self.handle.value))

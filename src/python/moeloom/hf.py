@@ -10,6 +10,7 @@ Under mpirun: register(mesh), from_pretrained(folder, mesh), ExpertParallel(mesh
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from typing import Any, Optional
 
@@ -38,6 +39,7 @@ from .trainer import ExpertParallel
 __all__ = ["ExpertParallel", "experts_forward", "from_pretrained", "register", "shard"]
 
 _weights: weakref.WeakKeyDictionary[torch.nn.Module, ExpertWeights] = weakref.WeakKeyDictionary()
+_numbers = itertools.count()
 
 
 def _fused_kind(experts: Any) -> Optional[str]:
@@ -55,8 +57,8 @@ def _fused_kind(experts: Any) -> Optional[str]:
 def _mesh_of(experts: Any, mesh: Any) -> Any:
     """The mesh on which its experts are shared: since an earlier forward, since it was loaded, or from now on."""
     share = share_of(experts)
-    if share is None and mesh is not None:
-        share = shard_stacks(experts, experts.num_experts, mesh)
+    if share is None and mesh is not None:  # the module does not know its number, and forwards come in order
+        share = shard_stacks(experts, experts.num_experts, mesh, next(_numbers))
     return None if share is None else share.mesh
 
 
@@ -65,7 +67,8 @@ def _weights_of(experts: Any, kind: str, grads: str, mesh: Any) -> ExpertWeights
     found = _weights.get(experts)
     stacks = experts.gate_up_proj, experts.down_proj
     if found is None:
-        layer = len(_weights)  # the module does not know its number, and forwards come in order
+        share = share_of(experts)
+        layer = 0 if share is None else share.layer
         found = _weights[experts] = ExpertWeights(*stacks, num_experts=experts.num_experts, layer=layer).of_none()
     found.kind, found.grads, found.mesh = kind, grads, mesh
     biases = (experts.gate_up_proj_bias, experts.down_proj_bias) if experts.has_bias else (None, None)

@@ -124,11 +124,11 @@ def _require_enough(holders: List[Tuple[nn.Module, int]], mesh: Any) -> None:
 def _share(holders: List[Tuple[nn.Module, int]], mesh: Any) -> None:
     if holders:
         _require_enough(holders, mesh)
-    for holder, num_experts in holders:
+    for layer, (holder, num_experts) in enumerate(holders):
         if isinstance(holder, nn.ModuleList):
-            shard_list(holder, mesh)
+            shard_list(holder, mesh, layer)
         else:
-            shard_stacks(holder, num_experts, mesh)
+            shard_stacks(holder, num_experts, mesh, layer)
 
 
 # ---- reading ----

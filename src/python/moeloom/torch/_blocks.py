@@ -43,9 +43,9 @@ class ExpertsPatch(Patch):
         num_experts = self.sizes()[0]
         for holder in self.holders():
             if isinstance(holder, nn.ModuleList):
-                shard_list(holder, self.mesh)
+                shard_list(holder, self.mesh, layer)
             else:
-                shard_stacks(holder, num_experts, self.mesh)
+                shard_stacks(holder, num_experts, self.mesh, layer)
 
     def is_theirs(self, hidden_states: torch.Tensor) -> bool:
         """Whether the module's own method computes it. It cannot where other ranks have some of its experts."""

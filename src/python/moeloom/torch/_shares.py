@@ -18,12 +18,13 @@ _MARK = "_moeloom_share"
 
 
 class Share(NamedTuple):
-    """Experts [begin, begin + count) of num_experts."""
+    """Experts [begin, begin + count) of num_experts of a layer, whose number errors name."""
 
     mesh: Any
     num_experts: int
     begin: int
     count: int
+    layer: int = 0
 
     @property
     def here(self) -> range:
@@ -57,18 +58,18 @@ def share_of(module: nn.Module) -> Optional[Share]:
     return found
 
 
-def mark(module: nn.Module, num_experts: int, mesh: Any) -> Share:
+def mark(module: nn.Module, num_experts: int, mesh: Any, layer: int = 0) -> Share:
     """Of a module that holds this rank's experts of a layer alone."""
-    share = module.__dict__[_MARK] = Share(mesh, num_experts, *mesh.experts_of(num_experts))
+    share = module.__dict__[_MARK] = Share(mesh, num_experts, *mesh.experts_of(num_experts), layer)
     return share
 
 
-def shard_stacks(module: nn.Module, num_experts: int, mesh: Any) -> Share:
+def shard_stacks(module: nn.Module, num_experts: int, mesh: Any, layer: int = 0) -> Share:
     """The module's own parameters and buffers, all [E, ...], keep this rank's rows; memory of the others is freed."""
     standing = share_of(module)
     if standing is not None:
         return _same(standing, mesh)
-    share = mark(module, num_experts, mesh)
+    share = mark(module, num_experts, mesh, layer)
     for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
         if tensor.dim() and tensor.size(0) == num_experts and share.count < num_experts:
             tensor.data = tensor.data[share.begin:share.begin + share.count].clone()
@@ -76,12 +77,12 @@ def shard_stacks(module: nn.Module, num_experts: int, mesh: Any) -> Share:
     return share
 
 
-def shard_list(experts: nn.ModuleList, mesh: Any) -> Share:
+def shard_list(experts: nn.ModuleList, mesh: Any, layer: int = 0) -> Share:
     """The list keeps this rank's experts; memory of the others is freed, also where an optimizer knows them."""
     standing = share_of(experts)
     if standing is not None:
         return _same(standing, mesh)
-    share = mark(experts, len(experts), mesh)
+    share = mark(experts, len(experts), mesh, layer)
     for number in set(range(len(experts))) - set(share.here):
         for parameter in experts[number].parameters():
             parameter.data, parameter.grad = parameter.data.new_empty(0), None

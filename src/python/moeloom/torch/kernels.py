@@ -17,7 +17,7 @@ from ._kernels import PatchingKernel, cannot_run, forget, report, reported
 from ._patch import Report, patches
 from ._registry import (ALL, NONE, BaseKernel, get_default_kernels, known, make, register_kernel,
                         scan_all_kernels)
-from ._shares import mesh_of
+from ._shares import mesh_of, shares
 
 __all__ = ["BaseKernel", "Report", "apply_default_kernels", "apply_kernel", "apply_kernels", "get_default_kernels",
            "register_kernel", "reports", "scan_all_kernels", "unapply"]
@@ -80,5 +80,21 @@ def unapply(model: nn.Module) -> nn.Module:
 
 
 def reports(model: nn.Module) -> List[Report]:
-    """What the kernels that were asked for did, and did not, module by module."""
-    return list(reported(model))
+    """What the kernels that were asked for did, and did not, module by module.
+
+    Of experts that ranks share also how their rows travel, and why; it is decided in the first forward.
+    """
+    travels: Dict[str, str] = {}
+    for name, _, share in shares(model):
+        travels[name] = share.mesh.ep_row.travels(share.num_experts, share.layer) or "no row has travelled yet"
+    found = [each._replace(reason=f"{each.reason}; {travels.pop(name)}") if each.applied and name else each
+             for each in reported(model) for name in [_within(travels, each)]]
+    return found + [Report("experts_implementation", name, True, why) for name, why in travels.items()]
+
+
+def _within(travels: Mapping[str, str], report_: Report) -> str:
+    """Of the modules whose rows travel that which a report on fused_moe is about; "" where there is none."""
+    if report_.kernel != "fused_moe":
+        return ""
+    inside = f"{report_.module}." if report_.module else ""
+    return next((name for name in travels if name == report_.module or name.startswith(inside)), "")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Steps of a model whose experts ranks share, beside those of one process with the same tokens, as a table.
 
-    mpirun -n 4 PYTHON tests/python/parity.py --ep 2 --steps 20 qwen3_moe
-    mpirun -n 2 PYTHON tests/python/parity.py --ep 2 --through hf deepseek_v3 FOLDER
+    mpirun -n 4 PYTHON tests/python/parity.py qwen3_moe --ep 2 --steps 20
+    mpirun -n 2 PYTHON tests/python/parity.py deepseek_v3 FOLDER --ep 2 1 --through hf
 
 A model is a name of tests/clients/models.py, which needs transformers, a folder of Hugging Face, or a layout of
 tests/python/hf_classes.py. Each rank has an equal part of --sequences sequences of --tokens tokens; one process has
@@ -85,14 +85,14 @@ def over_ranks(mesh, *values):
     return everywhere
 
 
-def compare(name, mesh, a):
+def compare(name, mesh, through, a):
     """Whether all steps were within the limits."""
     torch.manual_seed(a.seed)
     whole = made(name)
-    model = share(copy.deepcopy(whole), mesh, a.through)
+    model = share(copy.deepcopy(whole), mesh, through)
     optimizers = [mt.AdamW(each.parameters(), lr=a.learning_rate, weight_decay=0.0) for each in (whole, model)]
     if mesh.rank == 0:
-        print(f"{name}, {mesh.size} ranks, ep {mesh.ep}, through {a.through}\n"
+        print(f"{name}, {mesh.size} ranks, ep {mesh.ep}, through {through}\n"
               f"step  loss, one process  {mesh.size} ranks    off      norm, one process  {mesh.size} ranks    off      "
               "gradients off  the furthest")
     good = True
@@ -130,17 +130,20 @@ def compare(name, mesh, a):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--through", choices=("kernel", "hf"), default="kernel")
-    for name, default in {"ep": 0, "steps": 20, "sequences": 12, "tokens": 16, "seed": 0}.items():
+    parser.add_argument("--through", choices=("kernel", "hf"), nargs="*", default=["kernel"])
+    parser.add_argument("--ep", type=int, nargs="*", default=[0], help="0: all ranks")
+    for name, default in {"steps": 20, "sequences": 12, "tokens": 16, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     for name, default in {"learning-rate": 1e-3, "max-norm": 1.0, "loss": 1e-6, "norm": 1e-5, "gradient": 1e-5}.items():
         parser.add_argument(f"--{name}", type=float, default=default)
     a = parser.parse_args()
     torch.set_num_threads(1)
-    mesh = moeloom.mesh(ep=a.ep or moeloom.mesh().size)
-    if a.sequences % mesh.size:
-        parser.error(f"--sequences {a.sequences} does not divide among {mesh.size} ranks")
-    return 0 if all([compare(name, mesh, a) for name in a.models]) else 1
+    size = moeloom.mesh().size
+    if a.sequences % size:
+        parser.error(f"--sequences {a.sequences} does not divide among {size} ranks")
+    meshes = [moeloom.mesh(ep=ep or size) for ep in a.ep]
+    return 0 if all([compare(name, mesh, through, a) for name in a.models for mesh in meshes
+                     for through in a.through]) else 1
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ const std::map<std::string, Rooms> kBelow = {
     {"run",
      {"base", "tensor", "job", "kernels", "comm", "io", "moe", "model", "train", "plan", "report", "measure",
       "text"}},
-    {"c", {"base", "tensor", "job", "kernels", "comm", "io", "moe", "train"}},
+    {"c", {"base", "tensor", "job", "kernels", "comm", "io", "moe", "train", "plan"}},
     {"app",
      {"base", "tensor", "job", "kernels", "comm", "io", "moe", "model", "train", "plan", "report", "measure",
       "text", "run"}},

@@ -92,9 +92,9 @@ def compare(name, mesh, through, a):
     model = share(copy.deepcopy(whole), mesh, through)
     optimizers = [mt.AdamW(each.parameters(), lr=a.learning_rate, weight_decay=0.0) for each in (whole, model)]
     if mesh.rank == 0:
+        of_ranks = f"{mesh.size} ranks    off    "
         print(f"{name}, {mesh.size} ranks, ep {mesh.ep}, through {through}\n"
-              f"step  loss, one process  {mesh.size} ranks    off      norm, one process  {mesh.size} ranks    off      "
-              "gradients off  the furthest")
+              f"step  loss, one process  {of_ranks}  norm, one process  {of_ranks}  gradients off  the furthest")
     good = True
     for step in range(a.steps):
         x = batch(whole, a, step)

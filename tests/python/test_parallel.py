@@ -192,7 +192,8 @@ class Refusals(unittest.TestCase):
     says(lambda: mt.finish_gradients(model, mesh))
     """)
         out = succeeds(2, code)
-        for words in ("alltoall: ", "this rank has its share of the experts alone", "torch.float64", "shared among the ranks of",
+        for words in ("alltoall: ", "this rank has its share of the experts alone", "torch.float64",
+                      "shared among the ranks of",
                       'unknown loss "average"', "is on another rank", "ranks train different parameters"):
             self.assertIn(words, out)
 

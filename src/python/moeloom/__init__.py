@@ -13,5 +13,5 @@ from .errors import (ConfigError, CorruptError, Error, InUseError, IoError, MpiE
 from .run import Run, generate, plan, train
 
 __version__ = "0.2.0"
-__all__ = ["ConfigError", "CorruptError", "Error", "InUseError", "IoError", "Mesh", "MpiError", "OutOfMemoryError", "Run",
-           "ShapeError", "SpentError", "generate", "info", "mesh", "plan", "train"]
+__all__ = ["ConfigError", "CorruptError", "Error", "InUseError", "IoError", "Mesh", "MpiError", "OutOfMemoryError",
+           "Run", "ShapeError", "SpentError", "generate", "info", "mesh", "plan", "train"]

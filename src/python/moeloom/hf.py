@@ -104,7 +104,8 @@ def register(mesh: Any = None, grads: str = "kept") -> None:
     """What experts_implementation="moeloom" is from then on, of models that are there too.
 
     mesh: whose ranks share the experts, each with tokens of its own; a model that is whole is divided in its first
-    forward, hf.shard(model, mesh) does it at once; None: one process. Every rank calls it. grads: of expert weights, "kept" in memory of the layer, or "autograd"'s tensors, for hooks and DDP.
+    forward, hf.shard(model, mesh) does it at once; None: one process. Every rank calls it. grads: of expert
+    weights, "kept" in memory of the layer, or "autograd"'s tensors, for hooks and DDP.
     """
     if grads not in GRADS:
         raise ConfigError(f'unknown grads "{grads}"; known: {", ".join(GRADS)}')

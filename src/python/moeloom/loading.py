@@ -54,8 +54,8 @@ def shard(model: Any, mesh: Any) -> Any:
     if not holders:
         unknown = {type(module).__name__ for module in model.modules() if has_experts(module, type(module).__name__)}
         if unknown and mesh is not None and mesh.ep > 1:
-            warnings.warn(f"experts of {', '.join(sorted(unknown))} stay whole on every rank: it is not a class that the "
-                          "kernel fused_moe knows", stacklevel=2)
+            warnings.warn(f"experts of {', '.join(sorted(unknown))} stay whole on every rank: it is not a class that "
+                          "the kernel fused_moe knows", stacklevel=2)
         return model
     _require_enough(holders, mesh)
     standing = mesh_of(model)

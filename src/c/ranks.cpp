@@ -1,0 +1,191 @@
+// Ranks: the start and the end of MPI, and groups as handles.
+#include "comm/adopt_at.hpp"
+#include "moeloom/comm/session.hpp"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "group.hpp"
+#include "sum.hpp"
+
+namespace moeloom::c {
+namespace {
+
+/// Not ended where the process ends without ml_mpi_end(): MPI_Finalize would wait for the others.
+std::unique_ptr<Session>& session() {
+  static auto* const held = new std::unique_ptr<Session>;
+  return *held;
+}
+
+ml_group* handle_of(std::shared_ptr<Group> group) {
+  return std::make_unique<ml_group>(std::move(group)).release();
+}
+
+template <typename Open>
+ml_status open(ml_group** group, Open&& open) {
+  if (group != nullptr) *group = nullptr;
+  return guarded([&] { given(group, "group") = handle_of(std::make_shared<Group>(open())); });
+}
+
+Group& group_of(ml_group* group) {
+  return *given(group, "group").group;
+}
+
+struct Halves {
+  std::shared_ptr<Group> row, column;
+};
+
+/// Of the ranks of a whole, [size] numbers from `first` on, so far apart.
+std::vector<Index> numbers_of(Index first, Index apart, Index size) {
+  std::vector<Index> numbers;
+  for (Index i = 0; i < size; ++i) numbers.push_back(first + i * apart);
+  return numbers;
+}
+
+Halves divided(Group& all, Index ep) {
+  const Communicator& world = all.ranks();
+  in_agreement(all, {"a mesh of ep = " + std::to_string(ep)}, [&] {
+    if (const auto wrong = mesh_violations({0, ep}, world.size(), 0); !wrong.empty())
+      throw ConfigError(wrong);
+  });
+  const Index row = world.rank() / ep, column = world.rank() % ep;
+  const auto part = [&](Index color, Index key, std::vector<Index> numbers) {
+    return std::make_shared<Group>(world.split(static_cast<int>(color), static_cast<int>(key)), all,
+                                   std::move(numbers));
+  };
+  Halves parts;
+  parts.row = part(row, column, numbers_of(row * ep, 1, ep));
+  parts.column = part(column, row, numbers_of(column, ep, world.size() / ep));
+  for (Group* group : {&all, parts.column.get()}) group->set_row(parts.row);
+  return parts;
+}
+
+}  // namespace
+}  // namespace moeloom::c
+
+using namespace moeloom::c;
+
+ml_status ml_mpi_start(void) {
+  return guarded([&] {
+    int argc = 0;
+    char** argv = nullptr;
+    session() = std::make_unique<moeloom::Session>(argc, argv, moeloom::MpiThreads::kByTurns);
+  });
+}
+
+ml_status ml_mpi_end(void) {
+  return guarded([] { session().reset(); });
+}
+
+int32_t ml_mpi_running(void) {
+  return moeloom::mpi_runs() ? 1 : 0;
+}
+
+void ml_abort(int32_t exit_code) {
+  moeloom::abort_all_ranks(exit_code);
+}
+
+ml_status ml_group_open(const void* mpi_comm, ml_group** group) {
+  return open(group, [&] {
+    return mpi_comm == nullptr ? moeloom::Communicator::self() : moeloom::adopt_at(mpi_comm);
+  });
+}
+
+ml_status ml_group_world(ml_group** group) {
+  return open(group, [] { return moeloom::adopt_at(nullptr); });
+}
+
+ml_status ml_group_mesh(ml_group* world, int64_t ep, ml_group** ep_row, ml_group** dp_column) {
+  if (ep_row != nullptr) *ep_row = nullptr;
+  if (dp_column != nullptr) *dp_column = nullptr;
+  return guarded([&] {
+    Group& all = group_of(world);
+    ml_group *&row = given(ep_row, "ep_row"), *&column = given(dp_column, "dp_column");
+    const Turn turn(all);
+    Halves parts = divided(all, ep);
+    row = handle_of(std::move(parts.row));
+    column = handle_of(std::move(parts.column));
+  });
+}
+
+int64_t ml_group_rank(const ml_group* group) {
+  return group == nullptr ? 0 : group->group->ranks().rank();
+}
+
+int64_t ml_group_size(const ml_group* group) {
+  return group == nullptr ? 1 : group->group->ranks().size();
+}
+
+ml_status ml_group_experts(const ml_group* group, int64_t num_experts, int64_t* begin, int64_t* count) {
+  return guarded([&] {
+    const auto held = moeloom::experts_of(num_experts, ml_group_size(group), ml_group_rank(group));
+    given(begin, "begin") = held.begin;
+    given(count, "count") = held.count;
+  });
+}
+
+ml_status ml_group_set_timeout(ml_group* group, double seconds) {
+  return answered([&] {
+    check(seconds >= 0, [] { return "a time limit is a number of seconds, or 0 for none"; });
+    group_of(group).door().set_timeout(seconds);
+  });
+}
+
+ml_status ml_group_sum(ml_group* group, const ml_array* const* arrays, int64_t count, double scale) {
+  return guarded([&] {
+    Group& all = group_of(group);
+    const Turn turn(all);
+    const std::span<const ml_array* const> asked(arrays, moeloom::at(count));
+    std::string numbers;
+    const ml_status status =
+        answered([&] { numbers = " of " + std::to_string(numbers_in(asked)) + " numbers"; });
+    all.meet({.what = "a sum", .of = numbers}, status, status == ML_OK ? "" : last_failure());
+    sum_over(all.ranks(), asked, scale);
+  });
+}
+
+ml_status ml_group_enter(ml_group* group, const char* call, const char* error) {
+  return guarded([&] {
+    Group& all = group_of(group);
+    const Turn turn(all);
+    const std::string text = error == nullptr ? "" : error;
+    all.meet({&given(call, "call")}, text.empty() ? ML_OK : ML_OTHER, text, ML_OTHER);
+  });
+}
+
+ml_status ml_group_barrier(ml_group* group) {
+  return ml_group_enter(group, "a barrier", nullptr);
+}
+
+ml_status ml_group_agree(ml_group* group, const char* error) {
+  return ml_group_enter(group, "agree", error);
+}
+
+ml_status ml_group_gather_text(ml_group* group, const char* text) {
+  return guarded([&] {
+    Group& all = group_of(group);
+    const Turn turn(all);
+    in_agreement(all, {"a gathering of texts"}, [&] { given(text, "text"); });
+    all.texts() = all.ranks().all_gather_text(text);
+  });
+}
+
+const char* ml_group_text(const ml_group* group, int64_t rank) {
+  if (group == nullptr) return "";
+  const std::vector<std::string>& texts = group->group->texts();
+  return rank < 0 || rank >= std::ssize(texts) ? "" : texts[moeloom::at(rank)].c_str();
+}
+
+ml_status ml_group_release(ml_group* group) {
+  return guarded([&] {
+    Group& all = group_of(group);
+    const Use use(all.busy());
+    all.release();
+  });
+}
+
+void ml_group_close(ml_group* group) {
+  close(group);
+}

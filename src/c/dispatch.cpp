@@ -15,27 +15,9 @@ constexpr Index kRowsPerTask = 32;
 constexpr Index kUsualWidth = 1024;
 
 /// What all ranks of a trip must have alike: messages, and memory that ranks share, are of this size.
-struct Kind {
-  Index width = 0;
-  bool has_scalars = false;
-};
-
-/// Collective.
-void check_alike(const Communicator& ranks, const Kind& mine) {
-  if (ranks.size() == 1) return;
-  const std::array<std::int64_t, 2> told{mine.width, mine.has_scalars ? 1 : 0};
-  const std::vector<std::int64_t> all = ranks.all_gather(std::span<const std::int64_t>(told));
-  for (Index rank = 1; rank < ranks.size(); ++rank) {
-    check(all[at(2 * rank)] == all[0], [&] {
-      return "rows are " + std::to_string(all[0]) + " wide on rank 0 and " +
-             std::to_string(all[at(2 * rank)]) + " on rank " + std::to_string(rank) +
-             "; they must be as wide on all ranks";
-    });
-    check(all[at(2 * rank + 1)] == all[1], [&] {
-      return std::string("scalars were given on rank ") + std::to_string(all[1] != 0 ? 0 : rank) +
-             " and not on rank " + std::to_string(all[1] != 0 ? rank : 0) + "; all ranks give them, or none";
-    });
-  }
+std::string text_of(const RowPlan& plan, Index width, bool has_scalars) {
+  return " of plan " + std::to_string(plan.number) + ", D = " + std::to_string(width) +
+         (has_scalars ? ", with scalars" : "");
 }
 
 RowPlan& plan_of(const Experts& experts, ml_trip& trip) {
@@ -89,69 +71,79 @@ std::unique_ptr<RowPlan> planned(const Experts& experts, const ml_array* topk_id
     chosen = chosen_of(*topk_idx, experts.num_experts);
     call.numbers = {top_k, tokens};
   });
-  if (experts.group->ranks().size() > 1) tokens = experts.group->door().largest()[1];
-  Way& way = way_of_rows(experts, top_k, tokens);
-  auto made = std::make_unique<RowPlan>(&way, experts.num_experts);
-  way.dispatcher.plan(chosen, top_k, made->plan);
+  auto made = std::make_unique<RowPlan>();
+  made->num_experts = experts.num_experts;
+  made->number = experts.group->next_number();
+  std::array<Index, 2> largest{top_k, tokens};
+  if (experts.group->ranks().size() > 1) largest = experts.group->door().largest();
+  behind_door(*experts.group, call, [&] {
+    made->way = &way_of_rows(experts, largest[0], largest[1]);
+    made->way->dispatcher.plan(chosen, top_k, made->plan);
+  });
   return made;
 }
 
 void dispatch(const Experts& experts, ml_trip& trip, const ml_array* x, const ml_array* slot_scalars,
               const ml_array* rows, const ml_array* row_scalars) {
   Group& group = *experts.group;
-  Kind kind;
+  Index width = 0;
+  const bool has_scalars = slot_scalars != nullptr;
   std::optional<RowsIn> tokens;
   std::vector<float> slots, landed;
-  in_agreement(group, experts.dispatch, [&] {
+  Call call = experts.dispatch;
+  in_agreement(group, call, [&] {
     const DispatchPlan& plan = plan_of(experts, trip).plan;
-    kind = {check_array(x, "x", {plan.tokens, kAny}).shape[1], slot_scalars != nullptr};
+    width = check_array(x, "x", {plan.tokens, kAny}).shape[1];
+    call.of = text_of(*trip.plan, width, has_scalars);
     check_both(slot_scalars, row_scalars);
-    check_floats(check_array(rows, "rows", {plan.rows(), kind.width}), "rows");
-    if (kind.has_scalars) {
+    check_floats(check_array(rows, "rows", {plan.rows(), width}), "rows");
+    if (has_scalars) {
       slots = floats_of(slot_scalars, "slot_scalars", {plan.tokens, plan.top_k});
       check_floats(check_array(row_scalars, "row_scalars", {plan.rows()}), "row_scalars");
     }
     tokens.emplace(*x, "x");
   });
-  check_alike(group.ranks(), kind);
   RowBuffer& arrived = group.workspace().d_rows;
-  const RoundTrip out{
-      .plan = trip.plan->plan,
-      .tokens = of_width(tokens->fp32(), kind.width),
-      .rows = arrived,
-      .scalars_out = kind.has_scalars ? std::optional(ScalarsOut{slots, landed}) : std::nullopt,
-      .results = group.workspace().experts.output,
-      .sums = {},
-      .legs = Legs::kOut};
+  const RoundTrip out{.plan = trip.plan->plan,
+                      .tokens = of_width(tokens->fp32(), width),
+                      .rows = arrived,
+                      .scalars_out = has_scalars ? std::optional(ScalarsOut{slots, landed}) : std::nullopt,
+                      .results = group.workspace().experts.output,
+                      .sums = {},
+                      .legs = Legs::kOut};
   Dispatcher& dispatcher = trip.plan->way->dispatcher;
-  dispatcher.begin(out);
-  dispatcher.await_all(out);
-  write_floats(arrived, *rows, "rows");
-  if (kind.has_scalars) write_floats({landed.data(), 1, std::ssize(landed)}, *row_scalars, "row_scalars");
-  dispatcher.finish(out);
+  behind_door(group, call, [&] {
+    dispatcher.begin(out);
+    dispatcher.await_all(out);
+    write_floats(arrived, *rows, "rows");
+    if (has_scalars) write_floats({landed.data(), 1, std::ssize(landed)}, *row_scalars, "row_scalars");
+    dispatcher.finish(out);
+  });
 }
 
 void combine(const Experts& experts, ml_trip& trip, const ml_array* rows, const ml_array* row_weights,
              const ml_array* row_scalars, const ml_array* y, const ml_array* slot_scalars) {
   Group& group = *experts.group;
-  Kind kind;
+  Index width = 0;
+  const bool has_scalars = slot_scalars != nullptr;
   std::optional<RowsIn> given;
   std::optional<RowsOut> sums;
   std::vector<float> weights, scalars, slots;
-  in_agreement(group, experts.combine, [&] {
+  Call call = experts.combine;
+  in_agreement(group, call, [&] {
     const DispatchPlan& plan = plan_of(experts, trip).plan;
-    kind = {check_array(rows, "rows", {plan.rows(), kAny}).shape[1], slot_scalars != nullptr};
+    width = check_array(rows, "rows", {plan.rows(), kAny}).shape[1];
+    call.of = text_of(*trip.plan, width, has_scalars);
     check_both(slot_scalars, row_scalars);
-    check_array(y, "y", {plan.tokens, kind.width});
+    check_array(y, "y", {plan.tokens, width});
     if (row_weights != nullptr) weights = floats_of(row_weights, "row_weights", {plan.rows()});
-    if (kind.has_scalars) {
+    if (has_scalars) {
       scalars = floats_of(row_scalars, "row_scalars", {plan.rows()});
       check_floats(check_array(slot_scalars, "slot_scalars", {plan.tokens, plan.top_k}), "slot_scalars");
     }
     given.emplace(*rows, "rows");
     sums.emplace(*y, "y");
   });
-  check_alike(group.ranks(), kind);
   const DispatchPlan& plan = trip.plan->plan;
   RowBuffer& results = group.workspace().experts.output;
   const RoundTrip home{
@@ -160,16 +152,18 @@ void combine(const Experts& experts, ml_trip& trip, const ml_array* rows, const 
       .rows = group.workspace().d_rows,
       .scalars_out = std::nullopt,
       .results = results,
-      .sums = of_width(sums->fp32(), kind.width),
-      .scalars_back = kind.has_scalars ? std::optional(ScalarsBack{scalars, slots}) : std::nullopt,
+      .sums = of_width(sums->fp32(), width),
+      .scalars_back = has_scalars ? std::optional(ScalarsBack{scalars, slots}) : std::nullopt,
       .legs = Legs::kHome};
   Dispatcher& dispatcher = trip.plan->way->dispatcher;
-  dispatcher.begin(home);
-  weigh(given->fp32(), weights, results);
-  dispatcher.send_all_back(home);
-  dispatcher.finish(home);
-  sums->store();
-  if (kind.has_scalars) write_floats({slots.data(), plan.tokens, plan.top_k}, *slot_scalars, "slot_scalars");
+  behind_door(group, call, [&] {
+    dispatcher.begin(home);
+    weigh(given->fp32(), weights, results);
+    dispatcher.send_all_back(home);
+    dispatcher.finish(home);
+    sums->store();
+    if (has_scalars) write_floats({slots.data(), plan.tokens, plan.top_k}, *slot_scalars, "slot_scalars");
+  });
 }
 
 }  // namespace

@@ -19,6 +19,17 @@ std::string host() {
   return name.data();
 }
 
+/// Told in ml_group_enter() by a program at its end.
+constexpr std::string_view kEnd = "the end of the program";
+
+std::string advice(const std::vector<Index>& ended) {
+  if (ended.empty()) return "every rank makes as many forwards, backwards and batches, in one order";
+  const bool one = ended.size() == 1;
+  const std::vector<std::size_t> ranks(ended.begin(), ended.end());
+  return ranks_text(ranks) + (one ? " has ended its program; its" : " have ended their programs; their") +
+         " own error stands above, if there was one";
+}
+
 }  // namespace
 
 /// What each tells the others.
@@ -27,13 +38,14 @@ struct Door::Told {
   std::int64_t status = ML_OK;
   std::array<Index, 2> numbers = {};
   std::array<char, 48> what = {};  // zeros behind the text
-  std::array<char, 24> of = {};
+  std::array<char, 48> of = {};
   bool same_as(const Told& other) const {
     const bool failed = status != ML_OK || other.status != ML_OK;  // then its own part may be missing
     return number == other.number && what == other.what && (failed || of == other.of);
   }
-  std::string text() const {
-    return std::string(what.data()) + of.data() + " (call " + std::to_string(number) + ")";
+  std::string text(bool with_its_own) const {
+    return std::string(what.data()) + (with_its_own ? of.data() : "") + " (call " + std::to_string(number) +
+           ")";
   }
 };
 
@@ -46,16 +58,17 @@ Door::Told Door::told_by(Index rank) const {
   return told;
 }
 
-void Door::break_off(std::string text) {
+void Door::break_off(std::string text, ml_status status) {
   broken_ = std::move(text);
-  throw Refusal(ML_MPI, broken_);
+  throw Refusal(status, broken_);
 }
 
 std::string Door::missing_text(const Call& call, const std::vector<Index>& missing) const {
   const std::vector<std::size_t> ranks(missing.begin(), missing.end());
   return "rank " + std::to_string(names_[at(ranks_->rank())]) + " of " + std::to_string(all_) + " (" +
-         host() + ") waited " + readable(timeout_, 3) + " s in " + call.what + call.of + " for " +
-         ranks_text(ranks, names_) + ", which did not come";
+         host() + ") waited " + readable(timeout_, 3) + " s in " + call.what + " for " +
+         ranks_text(ranks, names_) + ", which did not come" +
+         (behind_another_ ? " or is held up by a rank of its row" : "");
 }
 
 std::string Door::different_calls() const {
@@ -69,13 +82,20 @@ std::string Door::different_calls() const {
       same->second.push_back(rank);
   }
   std::string text = "ranks do not make the same calls: ";
-  for (const auto& [told, ranks] : calls)
-    text += ranks_text(ranks, names_) + (ranks.size() == 1 ? " is in " : " are in ") + told.text() + ", ";
+  const bool in_one = std::ranges::all_of(
+      calls, [&](const auto& call) { return call.first.what == calls.front().first.what; });
+  std::vector<Index> ended;
+  for (const auto& [told, ranks] : calls) {
+    text +=
+        ranks_text(ranks, names_) + (ranks.size() == 1 ? " is in " : " are in ") + told.text(in_one) + ", ";
+    if (told.what.data() == kEnd)
+      for (const std::size_t rank : ranks) ended.push_back(names_[rank]);
+  }
   text.replace(text.size() - 2, 2, "; ");
-  return text + "every rank makes as many forwards, backwards and batches";
+  return text + advice(ended);
 }
 
-bool Door::exchange(const Call& call, ml_status status) {
+ml_status Door::exchange(const Call& call, ml_status status) {
   if (!broken_.empty()) throw Refusal(ML_MPI, broken_);
   Told mine{.number = ++calls_, .status = status, .numbers = call.numbers};
   largest_ = {};
@@ -83,27 +103,29 @@ bool Door::exchange(const Call& call, ml_status status) {
   call.of.copy(mine.of.data(), mine.of.size() - 1);
   const std::vector<Index> missing = meeting_.meet(std::as_bytes(std::span(&mine, 1)), timeout_);
   if (!missing.empty()) break_off(missing_text(call, missing));
-  bool failed = false, same = true;
+  std::int64_t failed = ML_OK;
+  bool same = true;
   for (Index rank = 0; rank < ranks_->size(); ++rank) {
     const Told told = told_by(rank);
     same = same && told.same_as(mine);
     for (std::size_t i = 0; i < largest_.size(); ++i) largest_[i] = std::max(largest_[i], told.numbers[i]);
-    failed = failed || told.status != ML_OK;
+    if (failed == ML_OK) failed = told.status;
   }
   if (!same) break_off(different_calls());
-  return failed;
+  return static_cast<ml_status>(failed);
 }
 
 void Door::meet(const Call& call) {
   exchange(call, ML_OK);
 }
 
-void Door::meet(const Call& call, ml_status status, const std::string& error, ml_status others_status) {
-  if (!exchange(call, status)) return;
+void Door::meet(const Call& call, ml_status status, const std::string& error) {
+  const ml_status failed = exchange(call, status);
+  if (failed == ML_OK) return;
   try {
     throw_if_any_failed(*ranks_, error, Cause::kRequest, names_);
   } catch (const AgreedError& agreed) {
-    throw Refusal(status == ML_OK ? others_status : status, agreed.what());
+    throw Refusal(failed, agreed.what());
   }
 }
 

@@ -15,7 +15,7 @@ namespace moeloom::c {
 struct Call {
   std::string what;                   // "the forward of layer 3"; the first 47 bytes count
   std::array<Index, 2> numbers = {};  // of which all ranks learn the largest
-  // " of 12 numbers", what this group's ranks have in common and their row need not; 23 count
+  // " of forward 12", what this group's ranks have in common and their row need not; 47 count
   std::string of = {};
 };
 
@@ -28,9 +28,11 @@ class Door {
   /// Collective. Throws Refusal ML_MPI where ranks make different calls, on all of them; where one did not
   /// come in time, on who waited; and at once ever after.
   void meet(const Call& call);
-  /// The same, and where any rank has an error all throw a Refusal with the texts and their ranks: of this
-  /// rank's status, or of others_status where this rank has none.
-  void meet(const Call& call, ml_status status, const std::string& error, ml_status others_status);
+  /// The same, and where any rank has an error all throw a Refusal with the texts and their ranks, of the
+  /// lowest such rank's status.
+  void meet(const Call& call, ml_status status, const std::string& error);
+  /// Throws a Refusal with this text, as every meeting from now on.
+  [[noreturn]] void break_off(std::string text, ml_status status = ML_MPI);
 
   /// Of Call::numbers at the last meeting, over the ranks.
   const std::array<Index, 2>& largest() const { return largest_; }
@@ -38,21 +40,23 @@ class Door {
   Index all() const { return all_; }
   double timeout() const { return timeout_; }
   void set_timeout(double seconds) { timeout_ = seconds; }
+  /// Who does not come may wait for somebody at another door before.
+  void set_behind_another() { behind_another_ = true; }
 
  private:
   struct Told;
-  /// -> whether any rank has an error.
-  bool exchange(const Call& call, ml_status status);
+  /// -> the status of the lowest rank that has an error, or ML_OK.
+  ml_status exchange(const Call& call, ml_status status);
   Told told_by(Index rank) const;
   std::string different_calls() const;
   std::string missing_text(const Call& call, const std::vector<Index>& missing) const;
-  [[noreturn]] void break_off(std::string text);
 
   const Communicator* ranks_;
   Meeting meeting_;
   std::vector<Index> names_;
   Index all_;
   double timeout_ = 0;
+  bool behind_another_ = false;
   std::int64_t calls_ = 0;
   std::array<Index, 2> largest_ = {};
   std::string broken_ = {};  // why there is no other meeting

@@ -67,22 +67,26 @@ std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* w
     trip->num_experts = experts.num_experts;
     sizes = {trip->width, shard.intermediate(), trip->top_k, trip->tokens};
     call.numbers = {sizes.top_k, sizes.tokens};
+    call.of = ", D = " + std::to_string(sizes.hidden) + ", F = " + std::to_string(sizes.intermediate);
     trip->experts.show(shard.shard(), experts.layer);
     tokens.emplace(*x, "x");
     results.emplace(check_array(y, "y", shape_of(*x)), "y");
   });
+  trip->number = group.next_number();
   if (group.ranks().size() > 1) {
     const auto [top_k, tokens_of_any] = group.door().largest();
     sizes.top_k = top_k;
     sizes.tokens = tokens_of_any;
   }
-  trip->way = &way_for(experts, sizes);
-  const KernelTable kernels = kernels_of(trip->in_bf16);
-  const MatrixView sums = of_width(results->fp32(), trip->width);
-  fill(sums, 0);  // to which a token's rows are added
-  trip->experts.forward(context_of(group, *trip->way, kernels, Write::kReplace),
-                        of_width(tokens->fp32(), trip->width), trip->chosen(), sums);
-  results->store();
+  behind_door(group, call, [&] {
+    trip->way = &way_for(experts, sizes);
+    const KernelTable kernels = kernels_of(trip->in_bf16);
+    const MatrixView sums = of_width(results->fp32(), trip->width);
+    fill(sums, 0);  // to which a token's rows are added
+    trip->experts.forward(context_of(group, *trip->way, kernels, Write::kReplace),
+                          of_width(tokens->fp32(), trip->width), trip->chosen(), sums);
+    results->store();
+  });
   return trip;
 }
 
@@ -94,7 +98,8 @@ void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, c
   std::optional<RowsOut> d_tokens;
   std::optional<KeptFloats> unasked;
   Write mode = Write::kReplace;
-  in_agreement(group, experts.backward, [&] {
+  Call call = experts.backward;
+  in_agreement(group, call, [&] {
     check(!of.plan, [] { return "the trip is of ml_dispatch_plan(), which has no backward of experts"; });
     if (!held)
       throw Refusal(ML_SPENT,
@@ -102,6 +107,7 @@ void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, c
                     "call forward again");
     check(held->num_experts == experts.num_experts && group.owns(*held->way),
           [] { return "the trip is of other experts"; });
+    call.of = " of forward " + std::to_string(held->number);
     Shard shard(experts.held.count, experts.activation, weights);
     check(shard.hidden() == held->width, [] { return "the weights have another width than in the forward"; });
     mode = shard.train(grads);
@@ -111,17 +117,21 @@ void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, c
       d_tokens.emplace(check_array(dx, "dx", {held->tokens, held->width}), "dx");
     else
       unasked.emplace(held->tokens, held->width);
-    if (d_topk_weights != nullptr) check_array(d_topk_weights, "d_topk_weights", {held->tokens, held->top_k});
+    if (d_topk_weights != nullptr)
+      check_floats(check_array(d_topk_weights, "d_topk_weights", {held->tokens, held->top_k}),
+                   "d_topk_weights");
   });
   std::unique_ptr<TripMemory> trip = std::move(held);  // spent, even where what follows fails
-  const KernelTable kernels = kernels_of(trip->in_bf16);
-  const MatrixView sums = of_width(d_tokens ? d_tokens->fp32() : unasked->view(), trip->width);
-  const std::span<const float> d_weights =
-      trip->experts.backward(context_of(group, *trip->way, kernels, mode), {}, trip->chosen(),
-                             of_width(d_output->fp32(), trip->width), sums);
-  if (d_tokens) d_tokens->store();
-  if (d_topk_weights != nullptr)
-    write_floats({d_weights.data(), trip->tokens, trip->top_k}, *d_topk_weights, "d_topk_weights");
+  behind_door(group, call, [&] {
+    const KernelTable kernels = kernels_of(trip->in_bf16);
+    const MatrixView sums = of_width(d_tokens ? d_tokens->fp32() : unasked->view(), trip->width);
+    const std::span<const float> d_weights =
+        trip->experts.backward(context_of(group, *trip->way, kernels, mode), {}, trip->chosen(),
+                               of_width(d_output->fp32(), trip->width), sums);
+    if (d_tokens) d_tokens->store();
+    if (d_topk_weights != nullptr)
+      write_floats({d_weights.data(), trip->tokens, trip->top_k}, *d_topk_weights, "d_topk_weights");
+  });
   group.give_back(std::move(trip));
 }
 

@@ -29,6 +29,7 @@ struct Experts {
 struct RowPlan {
   Way* way = nullptr;
   Index num_experts = 0;
+  Index number = 0;  // of forwards on the group
   DispatchPlan plan = {};
 };
 

@@ -37,9 +37,19 @@ Group::Group(Communicator ranks, const Group& whole, std::vector<Index> numbers)
   door_.set_timeout(whole.door_.timeout());
 }
 
-void Group::meet(const Call& call, ml_status status, const std::string& error, ml_status others_status) {
+void Group::set_row(std::shared_ptr<Group> row) {
+  row_ = std::move(row);
+  if (row_->ranks_.size() > 1) door_.set_behind_another();
+}
+
+void Group::set_timeout(double seconds) {
+  door_.set_timeout(seconds);
+  if (row_) row_->door_.set_timeout(seconds);
+}
+
+void Group::meet(const Call& call, ml_status status, const std::string& error) {
   if (row_ && row_->ranks_.size() > 1 && ranks_.size() > 1) row_->door_.meet({call.what});
-  if (ranks_.size() > 1) return door_.meet(call, status, error, others_status);
+  if (ranks_.size() > 1) return door_.meet(call, status, error);
   if (status != ML_OK) throw Refusal(status, error);
 }
 

@@ -40,6 +40,7 @@ struct TripMemory {
   std::vector<std::int32_t> topk_idx = {};
   std::vector<float> topk_weights = {};
   Index num_experts = 0, top_k = 0, tokens = 0, width = 0;
+  Index number = 0;  // of forwards on the group
   bool in_bf16 = false;
   ChosenExperts chosen() const { return {topk_idx, topk_weights, top_k}; }
 };
@@ -59,10 +60,13 @@ class Group {
   /// That of this group's ranks, of which every collective call on this group passes the door first: who went
   /// on to a call of the whole is met there by neighbours that did not. null: it was not divided.
   Group* row() const { return row_.get(); }
-  void set_row(std::shared_ptr<Group> row) { row_ = std::move(row); }
+  void set_row(std::shared_ptr<Group> row);
+  /// Of its own door and of the row's.
+  void set_timeout(double seconds);
   /// Door::meet() with an error of this rank, by way of the row's door. Collective.
-  void meet(const Call& call, ml_status status = ML_OK, const std::string& error = {},
-            ml_status others_status = ML_CONFIG);
+  void meet(const Call& call, ml_status status = ML_OK, const std::string& error = {});
+  /// Of forwards and plans: the same one on all ranks has the same number.
+  Index next_number() { return ++numbers_; }
 
   /// What decides how rows travel, asked once. Collective over the ranks, in its first call with a number.
   const RunFacts& row_facts(Index pretended_nodes);
@@ -89,6 +93,7 @@ class Group {
   Index ranks_per_node_;  // of the whole, on the node with the most
   std::map<Index, RunFacts> row_facts_;
   std::map<WayKey, std::unique_ptr<Way>> ways_;
+  Index numbers_ = 0;
   MoeWorkspace workspace_;
   PhaseClock clock_;
   std::vector<std::string> texts_ = {};
@@ -116,6 +121,24 @@ void in_agreement(Group& group, const Call& call, Phase&& phase) {
   if (group.ranks().size() == 1) return phase();
   const ml_status status = answered(phase);
   group.meet(call, status, status == ML_OK ? "" : last_failure());
+}
+
+/// What follows the door of a call. An error here, as of MPI, is one rank's alone and leaves the others
+/// elsewhere: the group refuses from then on. Throws Refusal ML_MPI with the call's name, or ML_MEMORY.
+template <typename Exchange>
+void behind_door(Group& group, const Call& call, Exchange&& exchange) {
+  if (group.ranks().size() == 1) return exchange();
+  try {
+    exchange();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (const ConfigError&) {
+    throw;  // of what all ranks have alike
+  } catch (...) {
+    const ml_status status = keep_failure();
+    const std::string text = "in " + call.what + call.of + ": " + last_failure();
+    group.door().break_off(text, status == ML_MEMORY ? ML_MEMORY : ML_MPI);
+  }
 }
 
 }  // namespace moeloom::c

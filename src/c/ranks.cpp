@@ -129,7 +129,7 @@ ml_status ml_group_experts(const ml_group* group, int64_t num_experts, int64_t* 
 ml_status ml_group_set_timeout(ml_group* group, double seconds) {
   return answered([&] {
     check(seconds >= 0, [] { return "a time limit is a number of seconds, or 0 for none"; });
-    group_of(group).door().set_timeout(seconds);
+    group_of(group).set_timeout(seconds);
   });
 }
 
@@ -137,12 +137,16 @@ ml_status ml_group_sum(ml_group* group, const ml_array* const* arrays, int64_t c
   return guarded([&] {
     Group& all = group_of(group);
     const Turn turn(all);
-    const std::span<const ml_array* const> asked(arrays, moeloom::at(count));
-    std::string numbers;
-    const ml_status status =
-        answered([&] { numbers = " of " + std::to_string(numbers_in(asked)) + " numbers"; });
-    all.meet({.what = "a sum", .of = numbers}, status, status == ML_OK ? "" : last_failure());
-    sum_over(all.ranks(), asked, scale);
+    std::span<const ml_array* const> asked;
+    Call call{.what = "a sum"};
+    const ml_status status = answered([&] {
+      check(count >= 0, [&] { return "there are " + std::to_string(count) + " arrays to sum"; });
+      check(arrays != nullptr || count == 0, [] { return "arrays is NULL"; });
+      asked = {arrays, moeloom::at(count)};
+      call.of = text_of_sum(asked);
+    });
+    all.meet(call, status, status == ML_OK ? "" : last_failure());
+    behind_door(all, call, [&] { sum_over(all.ranks(), asked, scale); });
   });
 }
 
@@ -151,7 +155,7 @@ ml_status ml_group_enter(ml_group* group, const char* call, const char* error) {
     Group& all = group_of(group);
     const Turn turn(all);
     const std::string text = error == nullptr ? "" : error;
-    all.meet({&given(call, "call")}, text.empty() ? ML_OK : ML_OTHER, text, ML_OTHER);
+    all.meet({&given(call, "call")}, text.empty() ? ML_OK : ML_OTHER, text);
   });
 }
 

@@ -5,6 +5,9 @@
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
 #include <vector>
 
 #include "borrowed_rows.hpp"
@@ -14,6 +17,7 @@ namespace moeloom::c {
 namespace {
 
 constexpr Index kAtOnce = 4;
+constexpr std::uint64_t kFirstHash = 14695981039346656037u;
 /// Numbers from which an array travels by itself; smaller ones go together.
 constexpr Index kByItself = Index{1} << 16;
 
@@ -58,6 +62,11 @@ void multiply(std::span<float> numbers, double scale) {
   });
 }
 
+/// FNV-1a, a number at a time.
+std::uint64_t hashed(std::uint64_t before, std::uint64_t number) {
+  return (before ^ number) * 1099511628211u;
+}
+
 Index size_of(const ml_array& array) {
   return rows_of(array) * cols_of(array);
 }
@@ -70,7 +79,9 @@ void for_each_row(std::span<const ml_array* const> doubles, Visit visit) {
 }
 
 void sum_doubles(const Communicator& ranks, std::span<const ml_array* const> arrays, double scale) {
-  std::vector<double> joined(at(numbers_in(arrays)));
+  Index numbers = 0;
+  for (const ml_array* array : arrays) numbers += size_of(*array);
+  std::vector<double> joined(at(numbers));
   std::byte* place = std::as_writable_bytes(std::span(joined)).data();
   for_each_row(arrays, [&, to = place](const std::byte* row, Index cols) mutable {
     to = std::copy_n(row, cols * Index{sizeof(double)}, to);
@@ -117,14 +128,21 @@ void sum_floats(const Communicator& ranks, std::span<const ml_array* const> arra
 
 }  // namespace
 
-Index numbers_in(std::span<const ml_array* const> arrays) {
+std::string text_of_sum(std::span<const ml_array* const> arrays) {
   Index numbers = 0;
+  std::uint64_t sizes = kFirstHash;
   for (const ml_array* array : arrays) {
-    numbers += size_of(check_array(array, "an array"));
+    const Index size = size_of(check_array(array, "an array"));
     if (array->dtype != ML_F32 && array->dtype != ML_BF16 && array->dtype != ML_F16 && array->dtype != ML_F64)
       refuse_type(*array, "an array", "ML_F32, ML_BF16, ML_F16 or ML_F64");
+    numbers += size;
+    sizes = hashed(hashed(sizes, at(size)), array->dtype == ML_F64 ? 1 : 0);
   }
-  return numbers;
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), " of %lld numbers in %lld arrays, %08llx",
+                static_cast<long long>(numbers), static_cast<long long>(std::ssize(arrays)),
+                static_cast<unsigned long long>((sizes ^ sizes >> 32) & 0xffffffff));
+  return text.data();
 }
 
 void sum_over(const Communicator& ranks, std::span<const ml_array* const> arrays, double scale) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 namespace moeloom {
 namespace {
@@ -11,23 +12,34 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-/// Of a wait that began with it; never after 0 seconds. A gap between two looks, in which this process was
-/// stopped, counts as one second at most: others may have come in it.
-class Deadline {
+/// A wait that begins with it. Peers that are under way come within kLooks seconds; for those that compute
+/// meanwhile the processor is left to others, by sleeps of a hundredth of the time waited until then.
+class Wait {
  public:
-  explicit Deadline(double seconds) : left_(seconds), never_(seconds <= 0) {}
+  /// never passed after 0 seconds.
+  explicit Wait(double seconds) : left_(seconds), never_(seconds <= 0) {}
+  /// A gap between two looks, in which this process was stopped, counts as one second at most: others may
+  /// have come in it.
   bool passed() {
-    if (never_) return false;
     const Clock::time_point now = Clock::now();
-    left_ -= std::min(Seconds(now - last_).count(), 1.0);
+    const double gap = std::min(Seconds(now - last_).count(), 1.0);
     last_ = now;
-    return left_ < 0;
+    waited_ += gap;
+    left_ -= gap;
+    return !never_ && left_ < 0;
+  }
+  void pause() {
+    if (waited_ < kLooks) return looks_.pause();
+    std::this_thread::sleep_for(Seconds(std::clamp(waited_ / 100, kShortest, kLongest)));
   }
 
  private:
+  static constexpr double kLooks = 5e-3, kShortest = 50e-6, kLongest = 200e-6;
   double left_;
   bool never_;
+  double waited_ = 0;
   Clock::time_point last_ = Clock::now();
+  NodeWait looks_{nullptr};
 };
 
 }  // namespace
@@ -43,9 +55,8 @@ std::vector<Index> Meeting::meet(std::span<const std::byte> mine, double seconds
   for (Index step = 1; step < size; ++step)
     messages_.receive_bytes(static_cast<int>((me + size - step) % size), place_of((me + size - step) % size));
   for (Index step = 1; step < size; ++step) messages_.send_bytes(static_cast<int>((me + step) % size), mine_);
-  Deadline deadline(seconds);
-  for (NodeWait wait(nullptr); !messages_.all_ended(); wait.pause()) {
-    if (!deadline.passed()) continue;
+  for (Wait wait(seconds); !messages_.all_ended(); wait.pause()) {
+    if (!wait.passed()) continue;
     if (std::vector<Index> ranks = missing(); !ranks.empty()) return ranks;
   }
   messages_.finish();

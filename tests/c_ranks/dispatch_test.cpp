@@ -147,8 +147,7 @@ TEST(CRanksDispatch, SumsHaveTheSameBitsByEveryDispatcher) {
 TEST(CRanksDispatch, WhatDiffersFromRankToRankIsToldToAll) {
   ml_group* group = nullptr;
   EXPECT_OK(ml_group_world(&group));
-  const Index ranks = ml_group_size(group), last = ranks - 1;
-  const bool is_last = ml_group_rank(group) == last;
+  const bool is_last = ml_group_rank(group) == ml_group_size(group) - 1;
   ml_experts_settings settings{};
   settings.size = sizeof settings, settings.num_experts = kExperts, settings.layer = 0;
   settings.dispatcher = nullptr, settings.chunks = 0;
@@ -157,22 +156,64 @@ TEST(CRanksDispatch, WhatDiffersFromRankToRankIsToldToAll) {
   EXPECT_OK(ml_experts_open(group, &settings, &experts));
   EXPECT_OK(ml_dispatch_plan(experts, Array::integers({0, 1, 2}, {1, 3}), &trip));
   const Index count = ml_trip_rows(trip);
-  if (ranks > 1) {
-    const Index width = is_last ? 6 : 5;
-    const std::string text = "rows are 5 wide on rank 0 and 6 on rank " + std::to_string(last);
-    EXPECT_STATUS(ml_dispatch(experts, trip, Array({1, width}), nullptr, Array({count, width}), nullptr),
-                  ML_SHAPE, text);
-    const Array scalars({1, 3}), numbers({count});
-    const ml_array *const of_slots = is_last ? &scalars.get() : nullptr, *const of_rows = is_last
-                                                                                              ? &numbers.get()
-                                                                                              : nullptr;
-    EXPECT_STATUS(ml_combine(experts, trip, Array({count, 4}), nullptr, of_rows, Array({1, 4}), of_slots),
-                  ML_SHAPE, "scalars were given on rank " + std::to_string(last) + " and not on rank 0");
-  }
   const Index tokens = is_last ? 2 : 1;
-  EXPECT_STATUS(ml_dispatch(experts, trip, Array({tokens, 4}), nullptr, Array({count, 4}), nullptr),
-                is_last ? ML_SHAPE : ML_CONFIG, "x is [2, 4] and must be [1, any]");
+  EXPECT_STATUS(ml_dispatch(experts, trip, Array({tokens, 4}), nullptr, Array({count, 4}), nullptr), ML_SHAPE,
+                "x is [2, 4] and must be [1, any]");
   EXPECT_OK(ml_dispatch(experts, trip, Array({1, 4}), nullptr, Array({count, 4}), nullptr));
+  ml_trip_free(trip);
+  ml_experts_close(experts);
+  ml_group_close(group);
+}
+
+/// After each the group refuses, so that each has one of its own.
+class Differing : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Differing, AreRefused) {
+  const std::string what = GetParam();
+  ml_group* group = nullptr;
+  EXPECT_OK(ml_group_world(&group));
+  if (ml_group_size(group) > 1) {
+    const bool is_last = ml_group_rank(group) == ml_group_size(group) - 1;
+    ml_experts_settings settings{};
+    settings.size = sizeof settings, settings.num_experts = kExperts;
+    ml_experts* experts = nullptr;
+    EXPECT_OK(ml_experts_open(group, &settings, &experts));
+    ml_trip* trips[2] = {};
+    for (ml_trip*& trip : trips)
+      EXPECT_OK(ml_dispatch_plan(experts, Array::integers({0, 1, 2}, {1, 3}), &trip));
+    const Index width = what == ", D = 6" && is_last ? 6 : 5;
+    ml_trip* const trip = trips[what == " of plan 2" && is_last ? 1 : 0];
+    const Index rows = ml_trip_rows(trip);
+    const Array scalars({1, 3}), numbers({rows});
+    const bool has = what == ", with scalars" && is_last;
+    EXPECT_STATUS(ml_dispatch(experts, trip, Array({1, width}), has ? &scalars.get() : nullptr,
+                              Array({rows, width}), has ? &numbers.get() : nullptr),
+                  ML_MPI, what);
+    for (ml_trip* each : trips) ml_trip_free(each);
+    ml_experts_close(experts);
+  }
+  ml_group_close(group);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, Differing, ::testing::Values(" of plan 2", ", D = 6", ", with scalars"));
+
+/// How rows travel is one decision, by the most of any rank.
+TEST(CRanksDispatch, RanksMayChooseOtherNumbersOfExperts) {
+  ml_group* group = nullptr;
+  EXPECT_OK(ml_group_world(&group));
+  const bool is_first = ml_group_rank(group) == 0;
+  ml_experts_settings settings{};
+  settings.size = sizeof settings, settings.num_experts = kExperts;
+  settings.dispatcher = nullptr, settings.chunks = 0;
+  ml_experts* experts = nullptr;
+  ml_trip* trip = nullptr;
+  EXPECT_OK(ml_experts_open(group, &settings, &experts));
+  const Index top_k = is_first ? 7 : 1, tokens = 64;
+  std::vector<Index> ids;
+  for (Index slot = 0; slot < tokens * top_k; ++slot) ids.push_back(slot % top_k);
+  EXPECT_OK(ml_dispatch_plan(experts, Array::integers(ids, {tokens, top_k}), &trip));
+  const Index rows = ml_trip_rows(trip);
+  EXPECT_OK(ml_dispatch(experts, trip, Array({tokens, 3}), nullptr, Array({rows, 3}), nullptr));
   ml_trip_free(trip);
   ml_experts_close(experts);
   ml_group_close(group);

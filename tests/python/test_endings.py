@@ -1,5 +1,6 @@
 """How jobs of several ranks end where one cannot go on. Programs of their own, several at a time."""
 
+import importlib.util
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,6 +29,8 @@ ENDINGS = {
     "sys.exit": (60, "if odd: sys.exit(3)\non()"),
     "sys.exit of both": (60, "sys.exit(3)"),
     "Ctrl-C": (60, "if odd: os.kill(os.getpid(), 2)\non()"),
+    "raises in a with": (60, "with mesh:\n    if odd: raise ValueError('no data')\n    on()"),
+    "goes on alone at the end": (1, "if odd: time.sleep(3.5)"),
     "killed": (60, "if odd: os.kill(os.getpid(), 9)\non()"),
     "stopped": (1, "if odd: os.kill(os.getpid(), 19)\non()"),
     "stopped in a call": (1, "if odd: threading.Timer(0.5, os.kill, (os.getpid(), 19)).start()\non()"),
@@ -47,6 +50,27 @@ mesh.close()
 """),
 }
 
+# The same of programs that make no mesh of their own before.
+UNMADE = {
+    "does not come to a mesh": "if odd: time.sleep(60)\nmoeloom.mesh(ep=2, timeout=1)",
+    "cannot make a mesh": "from mpi4py import MPI\nmoeloom.mesh(ep='2' if odd else 2)",
+    "makes one in a child": """
+import multiprocessing
+if __name__ == "__main__":
+    mesh = moeloom.mesh(ep=2)
+    mesh.barrier()
+    if odd:
+        child = multiprocessing.get_context("spawn").Process(target=print)
+        child.start()
+        child.join(30)
+        assert child.exitcode == 1, child.exitcode
+    mesh.barrier()
+else:
+    moeloom.mesh(ep=2)
+""",
+}
+HAS_MPI4PY = importlib.util.find_spec("mpi4py")
+
 
 class Endings(unittest.TestCase):
     """Each job in a few seconds, its code not 0, and what is told of it."""
@@ -56,13 +80,15 @@ class Endings(unittest.TestCase):
         with ThreadPoolExecutor(3) as pool:
             jobs = {name: pool.submit(on_ranks, 2, BEGIN + code, limit, seconds=60)
                     for name, (limit, code) in ENDINGS.items()}
+            jobs.update((name, pool.submit(on_ranks, 2, LAYER + "odd = os.environ.get('OMPI_COMM_WORLD_RANK') == '1'\n"
+                                           + code, seconds=60)) for name, code in UNMADE.items())
             cls.done = {name: job.result() for name, job in jobs.items()}
 
     def ended(self, name, *words):
         done = self.done[name]
         self.assertNotEqual(done.code, 0, done.text)
         self.assertLess(done.seconds, 20, done.text)
-        self.assertEqual(done.out.count("begun"), 2, done.text)
+        self.assertEqual(done.out.count("begun"), 0 if name in UNMADE else 2, done.text)
         for word in words:
             self.assertIn(word, done.err)
         return done
@@ -70,14 +96,32 @@ class Endings(unittest.TestCase):
     def test_an_exception_ends_the_job_with_the_ranks_name(self):
         done = self.ended("raises", "rank 1 of 2 (", "Traceback (most recent call last)", "ValueError: no data")
         self.assertNotIn("rank 0 of 2", done.err)
+        done = self.ended("raises in a with", "rank 1 of 2 (", "ValueError: no data")
+        self.assertNotIn("rank 0 of 2", done.err)
 
     def test_so_does_one_in_a_thread(self):
-        self.ended("raises in a thread", "rank 1 of 2 (", "KeyError: 'of a thread'")
+        done = self.ended("raises in a thread", "KeyError: 'of a thread'")
+        self.assertRegex(done.err, r"rank 1 of 2 \(.*\), in Thread-1.*: Traceback")
+
+    def test_a_mesh_that_is_not_made_ends_the_job(self):
+        self.ended("does not come to a mesh", "rank 0 of 2 (", " s in the making of a mesh for other ranks")
+        if HAS_MPI4PY:
+            self.ended("cannot make a mesh", "rank 1 of 2 (", "TypeError: ep is '2'")
+
+    def test_a_child_is_told_that_it_is_no_rank(self):
+        done = self.done["makes one in a child"]
+        self.assertEqual(done.code, 0, done.text)
+        self.assertIn('ConfigError: moeloom.mesh() in a process that multiprocessing started', done.err)
+        self.assertIn('if __name__ == "__main__":', done.err)
+
+    def test_a_rank_may_go_on_alone_at_its_end(self):
+        done = self.done["goes on alone at the end"]
+        self.assertEqual((done.code, done.err), (0, ""), done.text)
 
     def test_a_rank_that_ends_is_met_by_those_that_go_on(self):
         for name in ("ends early", "sys.exit"):
             self.ended(name, "rank 0 of 2 (", "Traceback", "rank 0 is in the forward of layer 3 (call",
-                       "rank 1 is in the end of the program (call")
+                       "rank 1 is in the end of the program (call", "; rank 1 has ended its program; its own error")
 
     def test_an_exit_code_is_the_jobs(self):
         done = self.ended("sys.exit of both")
@@ -101,7 +145,8 @@ class Endings(unittest.TestCase):
         self.assertEqual(done.err.count("Traceback"), 1, done.err)
 
     def test_no_job_goes_on_after_ranks_differed(self):
-        self.ended("caught, and went on", "rank 0 is in loading (call", "rank 1 is in saving (call")
+        done = self.ended("caught, and went on", "rank 0 is in loading (call", "rank 1 is in saving (call")
+        self.assertEqual(done.err.count("do not make the same calls"), 1, done.err)
 
     def test_a_forked_child_has_no_ranks(self):
         done = self.done["forked"]

@@ -11,7 +11,7 @@ from support import python
 class Mesh(unittest.TestCase):
     def test_ranks_of_a_mesh(self):
         out = succeeds(4, """
-            import copy, pickle, sys
+            import copy, gc, pickle, sys, threading
             import moeloom
 
             def refused(kind, call, *words):
@@ -43,6 +43,10 @@ class Mesh(unittest.TestCase):
                 all_of_them.barrier()
                 assert sys.excepthook is not sys.__excepthook__
             mesh.close()
+            moeloom.mesh(ep=2)
+            gc.collect()
+            for thread in threading.enumerate():
+                assert thread.name != "moeloom-watch" or thread.join(60) is None and not thread.is_alive()
             assert sys.excepthook is sys.__excepthook__
             print("done")
         """)
@@ -53,9 +57,14 @@ class Mesh(unittest.TestCase):
 def told(call, others_call, *words):
     mesh = moeloom.mesh(ep=3, timeout=60)
     first, second = layer(mesh, 1), layer(mesh, 2)
-    y, trip = first.forward(x, topk_idx, topk_weights)
+    trips = [first.forward(x, topk_idx, topk_weights)[1] for _ in range(2)]
+    trip = trips[0]
+    unnumbered = [ops.Experts(mesh, 5, first.gate_up, first.down) for _ in range(2)]
     calls = {"forward": lambda: first.forward(x, topk_idx, topk_weights), "backward": lambda: first.backward(trip, x),
-             "another layer": lambda: second.forward(x, topk_idx, topk_weights), "barrier": mesh.barrier}
+             "another layer": lambda: second.forward(x, topk_idx, topk_weights), "barrier": mesh.barrier,
+             "backward of the second": lambda: first.backward(trips[1], x),
+             "of no number": lambda: unnumbered[0].forward(x, topk_idx, topk_weights),
+             "another of none": lambda: unnumbered[1].forward(x, topk_idx, topk_weights)}
     try:
         calls[others_call if mesh.rank == 1 else call]()
     except moeloom.MpiError as error:
@@ -67,6 +76,9 @@ told("forward", "backward", "ranks 0,2 are in the forward of layer 1 (call", "ra
 told("forward", "another layer", "ranks 0,2 are in the forward of layer 1", "rank 1 is in the forward of layer 2")
 told("backward", "barrier", "ranks 0,2 are in the backward of layer 1", "rank 1 is in a barrier")
 told("barrier", "forward", "ranks 0,2 are in a barrier", "rank 1 is in the forward of layer 1", "as many forwards")
+told("backward", "backward of the second", "ranks 0,2 are in the backward of layer 1 of forward 1 (call",
+     "rank 1 is in the backward of layer 1 of forward 2 (call")
+told("of no number", "another of none", "ranks 0,2 are in the forward of layer 2 (", "rank 1 is in the forward of layer 3 (")
 print("told", flush=True)
 """, seconds=60)
         self.assertEqual(done.out.count("told"), 3, done.text)
@@ -85,7 +97,7 @@ for number, (words, begin) in enumerate([
     for name in ("DISPATCHER", "OVERLAP", "PRETEND_NODES"):
         os.environ.pop("MOELOOM_" + name, None)
     os.environ.update({"MOELOOM_" + name: word for name, word in words.items()})
-    experts = layer(mesh, number)
+    experts = layer(mesh, 10 + number)
     ys.append(experts.forward(x, topk_idx, topk_weights)[0])
     assert begin in experts._experts.reason, experts._experts.reason
 assert all((y == ys[0]).all() for y in ys)

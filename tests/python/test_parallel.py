@@ -190,12 +190,26 @@ class Refusals(unittest.TestCase):
     if mesh.rank:
         model.norm.weight.requires_grad_(False)
     says(lambda: mt.finish_gradients(model, mesh))
+    dense = torch.nn.Linear(2, 2).to(torch.float64 if mesh.rank else torch.float32)
+    says(lambda: mt.finish_gradients(dense, mesh))
+    mesh = meshes[0]
+    layer = mt.MoE(16, 8, 4, 2, mesh=mesh)
+    for _ in range(1 + mesh.rank):
+        layer(tokens_of(0, 2)).sum().backward()
+    says(lambda: mt.finish_gradients(layer))
+    with torch.no_grad():  # an evaluation
+        for _ in range(mesh.rank):
+            layer(tokens_of(0, 2))
+    layer(tokens_of(0, 2)).sum().backward()
+    mt.finish_gradients(layer)
     """)
         out = succeeds(2, code)
         for words in ("alltoall: ", "this rank has its share of the experts alone", "torch.float64",
                       "shared among the ranks of",
-                      'unknown loss "average"', "is on another rank", "ranks train different parameters"):
+                      'unknown loss "average"', "is on another rank", "ranks train different parameters",
+                      "rank 0: 1 forwards and 1 backwards, rank 1: 2 forwards and 2 backwards of experts"):
             self.assertIn(words, out)
+        self.assertEqual(out.count("ranks train different parameters"), 2)
 
     def test_a_model_of_one_process_needs_no_mesh(self):
         layer = torch.nn.Linear(2, 2)

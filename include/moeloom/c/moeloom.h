@@ -237,8 +237,9 @@ void ml_abort(int32_t exit_code);
 
 // Ranks, and the buffers that all layers on them share. "Collective": every rank of the group calls it, in
 // the same order. Ranks meet at the begin of each such call, before any data moves: an error of one rank's
-// arguments comes on all ranks, and calls that differ (a forward here, a sum there) are ML_MPI on all with a
-// text that names each call and its ranks. After ML_MPI the job has to end (ml_abort).
+// arguments comes on all ranks with one status, and calls that differ (a forward here, a sum there; rows of
+// another width; the backward of another forward) are ML_MPI on all with a text that names each call and its
+// ranks. After ML_MPI the job has to end (ml_abort).
 typedef struct ml_group ml_group;
 // mpi_comm: the address of an MPI_Comm (mpi4py: MPI._addressof), which is duplicated and stays the caller's;
 // collective over it. NULL: this process alone, for which MPI need not run.
@@ -253,7 +254,7 @@ ml_status ml_group_world(ml_group** group);
 ml_status ml_group_mesh(ml_group* world, int64_t ep, ml_group** ep_row, ml_group** dp_column);
 // Seconds that a rank waits for others to come to the same call; then it gets ML_MPI, with a text that names
 // itself, the call and who did not come. 0, as at first: for ever. What ml_group_mesh() makes begins with
-// world's. Of this rank.
+// world's; of world and column it is that of their row too. Of this rank.
 ml_status ml_group_set_timeout(ml_group* group, double seconds);
 int64_t ml_group_rank(const ml_group* group);
 int64_t ml_group_size(const ml_group* group);
@@ -268,7 +269,7 @@ ml_status ml_group_barrier(ml_group* group);
 // ML_OTHER on all with the texts and their ranks. Collective.
 ml_status ml_group_agree(ml_group* group, const char* error);
 // Both in one call, which other ranks' errors know by this name: "finish_gradients". Its first 47 bytes
-// count.
+// count. "the end of the program" says that this rank makes no other.
 ml_status ml_group_enter(ml_group* group, const char* call, const char* error);
 // One text of every rank, without a byte 0. Collective.
 ml_status ml_group_gather_text(ml_group* group, const char* text);
@@ -328,7 +329,7 @@ ml_status ml_experts_forward(ml_experts* experts, const ml_expert_weights* weigh
                              const ml_array* topk_idx, const ml_array* topk_weights, const ml_array* y,
                              ml_trip** trip);
 // dy [T, D] -> dx [T, D], d_topk_weights [T, K] and gradients of weights; any may be NULL. weights: as in the
-// forward. Once a trip, else ML_SPENT; trips in any order. Collective.
+// forward. Once a trip, else ML_SPENT; trips in any order, the same one on all ranks. Collective.
 ml_status ml_experts_backward(ml_experts* experts, const ml_expert_weights* weights, ml_trip* trip,
                               const ml_array* dy, const ml_array* dx, const ml_array* d_topk_weights,
                               const ml_expert_grads* grads);

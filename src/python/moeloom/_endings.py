@@ -17,6 +17,7 @@ import traceback
 from typing import Any, Callable, List, Optional
 
 from ._library import library
+from ._mpi import launched, others_run
 from .errors import Error, InUseError, MpiError, OutOfMemoryError
 
 # Seconds. Others that failed alike get their word out; a rank that tells the same as a lower one leaves it to that one;
@@ -26,6 +27,7 @@ _KEYBOARD = 130  # as shells have it
 _END = "the end of the program"
 _MARK = "_moeloom_rank"
 _DIFFER = "ranks do not make the same calls"
+_PLAIN = threading.excepthook
 
 
 def told_to_all(error: BaseException, rank: int) -> None:
@@ -43,6 +45,8 @@ class Job:
         self._open: List[Any] = []
         self._worlds: List[Any] = []
         self._owns_mpi = False
+        self._hears = False
+        self._name = ""
         self._before: Optional[Callable[..., Any]] = None
         self._before_of_threads: Optional[Callable[..., Any]] = None
         self._ends = threading.Lock()
@@ -51,13 +55,26 @@ class Job:
     def owns_mpi(self) -> None:
         self._owns_mpi = True
 
-    def enter(self, world: Any) -> None:
-        """A mesh opens on this group of all its ranks."""
-        if world.size == 1:
+    def hear_of_others(self) -> None:
+        """A mesh is about to be made. Where mpi4py runs, an exception in it would leave the others waiting too."""
+        if not self._open and others_run():
+            self._hear()
+
+    def _hear(self) -> None:
+        if self._hears:
             return
-        if not self._open:
-            self._before, sys.excepthook = sys.excepthook, self._uncaught
-            self._before_of_threads, threading.excepthook = threading.excepthook, self._uncaught_in_thread
+        self._before, sys.excepthook = sys.excepthook, self._uncaught
+        self._before_of_threads, threading.excepthook = threading.excepthook, self._uncaught_in_thread
+        self._hears = True
+
+    def enter(self, world: Any, of_job: Optional[int] = None) -> None:
+        """A mesh opens on this group of all its ranks, this process being rank `of_job` of the job."""
+        if world.size == 1:
+            self._hear_no_more()
+            return
+        self._hear()
+        part = "" if of_job in (None, world.rank) else f"rank {of_job} of the job, "
+        self._name = f"rank {world.rank} of {world.size} ({part}{socket.gethostname()})"
         world.outlives_close = True
         self._open.append(world)
         self._worlds.append(world)
@@ -67,17 +84,23 @@ class Job:
         if world not in self._open:
             return
         self._open.remove(world)
-        if self._open:
+        self._hear_no_more()
+
+    def _hear_no_more(self) -> None:
+        if self._open or not self._hears:
             return
+        self._hears = False
         if sys.excepthook == self._uncaught:
             sys.excepthook = self._before or sys.__excepthook__
         if threading.excepthook == self._uncaught_in_thread:
             threading.excepthook = self._before_of_threads or threading.__excepthook__
 
     def name(self) -> str:
-        """"rank 1 of 4 (host)"."""
-        world = self._worlds[-1]
-        return f"rank {world.rank} of {world.size} ({socket.gethostname()})"
+        """"rank 1 of 4 (host)", of the last mesh; before there is one of the job."""
+        if self._name:
+            return self._name
+        rank, size = launched() or (0, 1)
+        return f"rank {rank} of {size} ({socket.gethostname()})"
 
     def give_up(self, text: str) -> None:
         """The watch has seen a call that does not end."""
@@ -85,7 +108,7 @@ class Job:
 
     def _is_here(self) -> bool:
         """Neither in a child that was forked, nor after MPI's end."""
-        return os.getpid() == self._process and bool(self._open) and bool(library().ml_mpi_running())
+        return os.getpid() == self._process and self._hears and bool(library().ml_mpi_running())
 
     def _uncaught(self, kind: Any, error: BaseException, trace: Any) -> None:
         before = self._before or sys.__excepthook__
@@ -107,9 +130,14 @@ class Job:
             before(what)
             return
         _leave_it_to_the_lowest(what.exc_value)
-        _say(f"{self.name()}, in a thread:")
-        before(what)
-        self._abort("", _code_of(what.exc_value))
+        begin = f"{self.name()}, in {what.thread.name if what.thread else 'a thread'}:"
+        if before is _PLAIN:
+            text = "".join(traceback.format_exception(what.exc_type, what.exc_value, what.exc_traceback)).rstrip()
+            self._abort(f"{begin} {text}", _code_of(what.exc_value))
+        else:
+            _say(begin)
+            before(what)
+            self._abort("", _code_of(what.exc_value))
 
     def _abort(self, text: str, code: int) -> None:
         self._ends.acquire()  # by one thread, for good
@@ -120,19 +148,26 @@ class Job:
         after = threading.Timer(5.0, os._exit, (code,))  # where MPI itself is what does not go on
         after.daemon = True
         after.start()
+        if not library().ml_mpi_running():  # it was about to be: its launcher sees the code
+            os._exit(code)
         library().ml_abort(code)
 
     def _end(self) -> None:
-        """Waits until all ranks have come to their end; those that are elsewhere learn of it."""
+        """Waits until all ranks have come to their end, however long one goes on alone; those that are in another
+        call learn of it."""
         if os.getpid() != self._process or not library().ml_mpi_running():
             return
         _flush()
         try:
             for world in reversed(self._worlds):
+                world.watch.close()
+                library().ml_group_set_timeout(world.handle.value, 0.0)
                 world.call(_END, library().ml_group_enter, world.handle.value, _END.encode(), b"")
         except Error as error:
             time.sleep(_AT_THE_END if hasattr(error, _MARK) else 0)
-            self._abort(f"{self.name()}: {error}", 1)
+            _leave_it_to_the_lowest(error)
+            told = str(error)
+            self._abort(told if told.startswith("rank ") else f"{self.name()}: {told}", 1)
         if self._owns_mpi:
             library().ml_mpi_end()
 

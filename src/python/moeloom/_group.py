@@ -16,6 +16,7 @@ from . import _words
 from ._endings import told_to_all
 from ._exchange import NOTHING_ASKED, asked_exchange
 from ._library import Handle, library
+from ._passes import Passes
 from ._table import ADD, REPLACE, Array, ExpertGrads, ExpertsSettings, ExpertWeights, GluSettings
 from ._watch import Watch
 from .errors import Error, MpiError, SpentError
@@ -63,6 +64,7 @@ class Group:
         self.lock: threading.Lock = threading.Lock() if of is None else of.lock
         self.watch: Watch = Watch(0, print) if of is None else of.watch
         self._closed = False
+        self.passes = Passes()
         self._experts: Dict[Tuple[Any, ...], Experts] = {}
         _groups.add(self)
 
@@ -219,12 +221,14 @@ class Experts:
                 keeps_trip: bool) -> Optional[Handle]:
         """Writes y, and returns what the backward takes, if there is to be one."""
         value = c_void_p()
+        self._group.passes.forwards += int(keeps_trip)
         self._group.call(self._forward, library().ml_experts_forward, self.handle.value, byref(_weights(stacks)), x,
                          topk_idx, topk_weights, y, byref(value) if keeps_trip else None)
         return Handle("trip", value.value, "ml_trip_free") if keeps_trip else None
 
     def backward(self, stacks: Stacks, trip: Handle, dy: Array, dx: Optional[Array], d_topk_weights: Optional[Array],
                  targets: Dict[str, Optional[Target]]) -> None:
+        self._group.passes.backwards += 1
         self._group.call(self._backward, library().ml_experts_backward, self.handle.value, byref(_weights(stacks)),
                          trip.value, dy, dx, d_topk_weights, byref(_grads(targets)))
 

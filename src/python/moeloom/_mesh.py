@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+import weakref
 from typing import Any, Dict, List, Tuple
 
 from . import _words
 from ._endings import job
 from ._group import Group
 from ._library import library
-from ._mpi import ranks_of
+from ._mpi import launched, ranks_of
 from ._watch import Watch
 from .errors import ConfigError
 
@@ -23,22 +26,52 @@ def mesh(ep: int = 1, comm: Any = None, timeout: float = 600.0) -> Mesh:
     layer and direction, and for whom. While a mesh of several ranks is open, an exception that nobody catches ends the
     job, and so does a call that ranks do not make alike.
     """
+    _refuse_a_child()
+    job().hear_of_others()
     ep, timeout = _words.whole(ep, "ep"), _words.number(timeout, "timeout")
     if not timeout >= 0:
         raise ConfigError(f"timeout is {timeout}; expected seconds, or 0 for a wait without end")
-    ranks = ranks_of(comm)
+    watch = Watch(timeout, job().give_up)
+    watch.now = "the making of a mesh", "of which one did not come to it"
+    try:
+        ranks = ranks_of(comm)
+    except BaseException:
+        watch.close()
+        raise
     world = Group(ranks.handle)
-    world.thread = ranks.thread
+    world.thread, world.watch = ranks.thread, watch
     if ranks.owned:
         job().owns_mpi()
-    job().enter(world)
+    job().enter(world, ranks.of_job)
     try:
         return Mesh(world, ep, timeout)
     except BaseException:
         job().leave(world)
-        world.watch.close()
-        world.close()
+        _close(world)
         raise
+
+
+def _refuse_a_child() -> None:
+    """A process that multiprocessing started has the launcher's variables of its parent, and is no rank."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is None or not launched():
+        return
+    # The parent is known after the program's file has been run, which multiprocessing's own check is for.
+    is_child = multiprocessing.parent_process() or getattr(multiprocessing.current_process(), "_inheriting", False)
+    if is_child and not library().ml_mpi_running():
+        raise ConfigError("moeloom.mesh() in a process that multiprocessing started, which is no rank of the job; it "
+                          "runs the program's file again: put what ranks do below `if __name__ == \"__main__\":`")
+
+
+def _close(*groups: Group) -> None:
+    groups[0].watch.close()
+    for group in groups:
+        group.close()
+
+
+def _dropped(world: Group, *parts: Group) -> None:
+    job().leave(world)
+    _close(world, *parts)
 
 
 class Mesh:
@@ -47,12 +80,17 @@ class Mesh:
     def __init__(self, world: Group, ep: int, timeout: float) -> None:
         self.world = world
         if world.size > 1:
-            world.watch = Watch(timeout, job().give_up)
             library().ml_group_set_timeout(world.handle.value, timeout)
+        else:
+            world.watch.close()
+            world.watch = Watch(0, print)
+        self._layers = itertools.count()
         self.rank, self.size = world.rank, world.size
         self.ep_row, self.dp_column = world.mesh(ep)
         self.ep, self.ep_rank = self.ep_row.size, self.ep_row.rank
         self.dp, self.dp_rank = self.dp_column.size, self.dp_column.rank
+        self._drop = weakref.finalize(self, _dropped, world, self.ep_row, self.dp_column)
+        self._drop.atexit = False
 
     def barrier(self) -> None:
         """Collective over all ranks. MpiError where one does not come, or is in another call."""
@@ -66,18 +104,24 @@ class Mesh:
         """Those that this rank holds: the first, and how many."""
         return self.ep_row.experts_of(num_experts)
 
+    def next_layer(self) -> int:
+        """The number of a layer that has none of its own: of ranks that make the same layers the same one."""
+        return next(self._layers)
+
     def close(self) -> None:
-        """Gives its buffers back; what is called on it afterwards is a SpentError. Not collective."""
-        job().leave(self.world)
-        self.world.watch.close()
-        for group in (self.dp_column, self.ep_row, self.world):
-            group.close()
+        """Gives its buffers back, as its end does when nobody holds it; what is called on it afterwards is a
+        SpentError. Not collective."""
+        self._drop()
 
     def __enter__(self) -> Mesh:
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """After an exception other than SystemExit the job still ends by it, unless somebody catches it."""
+        if kind is None or issubclass(kind, SystemExit):
+            self.close()
+        elif self._drop.detach() is not None:
+            _close(self.world, self.ep_row, self.dp_column)
 
     def __copy__(self) -> Mesh:
         return self

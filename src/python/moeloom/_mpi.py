@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from ctypes import byref, c_void_p, create_string_buffer
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Tuple
 
 from ._library import Handle, library
 from .errors import ConfigError, MpiError
@@ -14,11 +15,29 @@ from .errors import ConfigError, MpiError
 
 class Ranks(NamedTuple):
     """handle: the library's group of them. owned: MPI was started here, and ends with the process. thread: the only one
-    that may call MPI; None: any, by turns."""
+    that may call MPI; None: any, by turns. of_job: this rank of the job, where they may be a part of it."""
 
     handle: Handle
     owned: bool
     thread: Optional[int]
+    of_job: Optional[int] = None
+
+
+def launched() -> Optional[Tuple[int, int]]:
+    """Rank and size by an MPI launcher's variables; None: no launcher's are there."""
+    for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                       ("PMIX_RANK", "SLURM_NTASKS")):
+        words = os.environ.get(rank, ""), os.environ.get(size, "")
+        if all(word.isdigit() for word in words):
+            return int(words[0]), int(words[1])
+    return None
+
+
+def others_run() -> bool:
+    """Whether mpi4py has started MPI with several ranks."""
+    mpi4py = sys.modules.get("mpi4py.MPI")
+    return (mpi4py is not None and mpi4py.Is_initialized() and not mpi4py.Is_finalized() and
+            mpi4py.COMM_WORLD is not None and mpi4py.COMM_WORLD.Get_size() > 1)
 
 
 def ranks_of(comm: Any) -> Ranks:
@@ -27,11 +46,11 @@ def ranks_of(comm: Any) -> Ranks:
     mpi4py = sys.modules.get("mpi4py.MPI")
     if comm is not None:
         _require_communicator(comm, mpi4py)
-    value, owned, thread = c_void_p(), False, None
+    value, owned, thread, of_job = c_void_p(), False, None, None
     if mpi4py is not None and mpi4py.Is_initialized() and not mpi4py.Is_finalized():
         comm = mpi4py.COMM_WORLD if comm is None else comm
         _require_same_mpi(mpi4py)
-        thread = _thread_of(mpi4py)
+        thread, of_job = _thread_of(mpi4py), mpi4py.COMM_WORLD.Get_rank()
         lib.ml_group_open(c_void_p(mpi4py._addressof(comm)), byref(value))
     elif comm is not None:
         raise MpiError("comm is given, but MPI does not run; mpi4py starts it by MPI.Init(), and by itself unless "
@@ -41,7 +60,7 @@ def ranks_of(comm: Any) -> Ranks:
             lib.ml_mpi_start()
             owned = True
         lib.ml_group_world(byref(value))
-    return Ranks(Handle("mesh", value.value, "ml_group_close"), owned, thread)
+    return Ranks(Handle("mesh", value.value, "ml_group_close"), owned, thread, of_job)
 
 
 def _require_communicator(comm: Any, mpi4py: Optional[Any]) -> None:

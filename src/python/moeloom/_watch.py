@@ -15,13 +15,14 @@ _POLLS = 20  # in a limit
 
 
 class Watch:
-    """now: the collective call that the process is in, a new tuple each time; None: in none.
+    """now: the collective call that the process is in, a new tuple each time, and where it is not known that the other
+    ranks came to it, what is known of them; None: in none.
 
     gives_up(text) is called once, by another thread, where one lasts longer than `seconds` and a margin; 0: never.
     """
 
     def __init__(self, seconds: float, gives_up: Callable[[str], None]) -> None:
-        self.now: Optional[Tuple[str]] = None
+        self.now: Optional[Tuple[str, ...]] = None
         self._seconds, self._gives_up = seconds, gives_up
         self._ends = threading.Event()
         if 0 < seconds < math.inf:
@@ -38,8 +39,8 @@ class Watch:
             waited = waited + period if now is not None and now is seen else 0.0
             seen = now
             if now is not None and waited > limit:
-                self._gives_up(f"has waited {waited:.3g} s in {now[0]} for other ranks, which came to it and did not "
-                               "go on")
+                of_others = now[1] if len(now) > 1 else "which came to it and did not go on"
+                self._gives_up(f"has waited {waited:.3g} s in {now[0]} for other ranks, {of_others}")
                 return
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ Under mpirun: register(mesh), from_pretrained(folder, mesh), ExpertParallel(mesh
 from __future__ import annotations
 
 import functools
-import itertools
 import weakref
 from typing import Any, Optional
 
@@ -32,14 +31,13 @@ from .torch import ExpertsFunction, ExpertWeights, GmmFunction
 from .torch._dispatch import Layer, through
 from .torch._experts_function import GRADS
 from .torch._plans import Left, activation_of
-from .torch._shares import shard_stacks, share_of
+from .torch._shares import Share, shard_stacks, share_of
 from .torch.products import BiasFunction
 from .trainer import ExpertParallel
 
 __all__ = ["ExpertParallel", "experts_forward", "from_pretrained", "register", "shard"]
 
 _weights: weakref.WeakKeyDictionary[torch.nn.Module, ExpertWeights] = weakref.WeakKeyDictionary()
-_numbers = itertools.count()
 
 
 def _fused_kind(experts: Any) -> Optional[str]:
@@ -54,12 +52,12 @@ def _fused_kind(experts: Any) -> Optional[str]:
         return None
 
 
-def _mesh_of(experts: Any, mesh: Any) -> Any:
-    """The mesh on which its experts are shared: since an earlier forward, since it was loaded, or from now on."""
+def _share_of(experts: Any, mesh: Any) -> Optional[Share]:
+    """How its experts are shared: since an earlier forward, since it was loaded, or from now on."""
     share = share_of(experts)
     if share is None and mesh is not None:  # the module does not know its number, and forwards come in order
-        share = shard_stacks(experts, experts.num_experts, mesh, next(_numbers))
-    return None if share is None else share.mesh
+        share = shard_stacks(experts, experts.num_experts, mesh, mesh.next_layer())
+    return share
 
 
 def _weights_of(experts: Any, kind: str, grads: str, mesh: Any) -> ExpertWeights:
@@ -87,7 +85,8 @@ def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.T
 
     With a mesh each rank keeps its share of the stacks from the first forward on.
     """
-    kind, mesh = _fused_kind(self), _mesh_of(self, mesh)
+    kind, share = _fused_kind(self), _share_of(self, mesh)
+    mesh, layer = (None, 0) if share is None else (share.mesh, share.layer)
     if kind is not None:
         weights = _weights_of(self, kind, grads, mesh)
         return ExpertsFunction.apply(hidden_states, top_k_index, top_k_weights, weights)
@@ -97,7 +96,7 @@ def experts_forward(self: Any, hidden_states: torch.Tensor, top_k_index: torch.T
         rows = _product(self, name, rows, counts)
         return _product(self, "down_proj", self._apply_gate(rows) if self.has_gate else self.act_fn(rows), counts)
 
-    return through(products, hidden_states, top_k_index, top_k_weights, Layer(mesh, self.num_experts))
+    return through(products, hidden_states, top_k_index, top_k_weights, Layer(mesh, self.num_experts, layer))
 
 
 def register(mesh: Any = None, grads: str = "kept") -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from . import _words
 from ._group import Stacks, Target, group_of
 from ._library import Handle, library
+from ._passes import next_layer
 from ._table import IN_OUT, OUT_IN, REPLACE, Array, GluSettings, Router, Weights
 from .arrays import of_ndarray, require_dims
 from .errors import SpentError
@@ -211,7 +212,8 @@ class Experts:
 
     def __init__(self, mesh: Any, num_experts: int, gate_up: Numbers, down: Numbers, kind: str = "silu") -> None:
         self.gate_up, self.down = _given(gate_up, "gate_up", ("e", "2F", "D")), _given(down, "down", "eDF")
-        self._experts = group_of(mesh).experts(num_experts, kind)
+        self._mesh = mesh  # which closes when nobody holds it
+        self._experts = group_of(mesh).experts(num_experts, kind, next_layer(mesh))
 
     def _stacks(self) -> Stacks:
         return Stacks(of_ndarray(self.gate_up, "gate_up"), of_ndarray(self.down, "down"))

@@ -64,7 +64,8 @@ class StackedExperts(ExpertsPatch):
 
     def __init__(self, module: nn.Module, kind: str, mesh: Any, grads: str) -> None:
         super().__init__(module, kind, mesh, grads)
-        self.weights = ExpertWeights(*self._stacks(), kind, mesh, grads, num_experts=self.sizes()[0]).of_none()
+        self.weights = ExpertWeights(*self._stacks(), kind, mesh, grads, num_experts=self.sizes()[0],
+                                     layer=0).of_none()
 
     def take_share(self, layer: int) -> None:
         super().take_share(layer)

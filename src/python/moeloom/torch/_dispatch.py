@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from .._group import group_of
 from .._library import library
+from .._passes import Passes
 from ._compile import Function, outside_graphs
 from ._experts_function import _saved
 from ._tensors import given, indices, maybe, view
@@ -149,6 +150,30 @@ def in_graph(rows: torch.Tensor) -> torch.Tensor:
     return rows if rows.requires_grad or not torch.is_grad_enabled() else rows.detach().requires_grad_()
 
 
+class _Counted(Function):
+    """apply(x, passes) -> x, whose forward and backward count."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, passes: Passes) -> torch.Tensor:
+        passes.forwards += 1
+        ctx.passes = passes
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dx: torch.Tensor) -> Tuple[Any, ...]:
+        ctx.passes.backwards += 1
+        return dx, None
+
+
+@outside_graphs
+def _counted(x: torch.Tensor, layer: Layer) -> torch.Tensor:
+    if layer.mesh is None or not x.requires_grad or not torch.is_grad_enabled():
+        return x
+    y: torch.Tensor = _Counted.apply(x, group_of(layer.mesh).passes)
+    return y
+
+
 Products = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -156,6 +181,7 @@ def through(products: Products, x: torch.Tensor, topk_idx: torch.Tensor, topk_we
             scales_inputs: bool = False) -> torch.Tensor:
     """x [T, D] -> sums of weight * products(rows [R, D], counts [e]), which is of this rank's experts; where the model
     scales inputs, of products(weight * rows, counts)."""
+    x = _counted(x, layer)
     if not layer.is_shared:
         rows, order, counts = PermuteFunction.apply(x, topk_idx, layer.num_experts)
         if not scales_inputs:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ._dispatch import Layer, in_graph, through
-from ._shares import local_experts
+from ._shares import local_experts, share_of
 
 
 class EachExpert:
@@ -26,7 +26,8 @@ class EachExpert:
         return self._place().is_shared
 
     def _place(self) -> Layer:
-        return Layer(self._mesh, len(self._experts))
+        share = share_of(self._experts)
+        return Layer(self._mesh, len(self._experts), 0 if share is None else share.layer)
 
     def _rows(self, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         parts = zip(local_experts(self._experts), torch.split(rows, counts.tolist()))

@@ -10,6 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .._group import Experts, Stacks, group_of
+from .._passes import next_layer
 from ..errors import ConfigError, SpentError
 from ._compile import outside_graphs
 from ._kept import Destination
@@ -27,19 +28,22 @@ class ExpertWeights:
     grads "kept": backward writes the gradients of both stacks into memory that stays with this object, and `param.grad`
     refers to it; it overwrites where `param.grad` is None, and adds where it is not. Hooks and DDP do not see them.
     grads "autograd": they are tensors as any.
-    num_experts: of the layer over all ranks of the mesh; None: each rank has as many as this one.
+    num_experts: of the layer over all ranks of the mesh; None: each rank has as many as this one. layer: names it in
+    errors; None: the mesh's next.
     """
 
     def __init__(self, gate_up: torch.Tensor, down: torch.Tensor, kind: str = "silu", mesh: Any = None,
                  grads: str = "kept", *, gate_up_bias: Optional[torch.Tensor] = None,
-                 down_bias: Optional[torch.Tensor] = None, num_experts: Optional[int] = None, layer: int = 0) -> None:
+                 down_bias: Optional[torch.Tensor] = None, num_experts: Optional[int] = None,
+                 layer: Optional[int] = None) -> None:
         if grads not in GRADS:
             raise ConfigError(f'unknown grads "{grads}"; known: {", ".join(GRADS)}')
         if (gate_up_bias is None) != (down_bias is None):
             raise ConfigError("one bias was given; expected both or none")
         self.gate_up, self.down = gate_up, down
         self.gate_up_bias, self.down_bias = gate_up_bias, down_bias
-        self.kind, self.mesh, self.grads, self.layer = kind, mesh, grads, layer
+        self.kind, self.mesh, self.grads = kind, mesh, grads
+        self.layer = next_layer(mesh) if layer is None else layer
         self.num_experts = num_experts or gate_up.size(0) * (1 if mesh is None else mesh.ep)
         self._buffers: Dict[str, torch.Tensor] = {}
 

@@ -4,6 +4,7 @@ on one rank is an error on all."""
 from __future__ import annotations
 
 import os
+import sys
 from ctypes import byref, c_void_p
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
@@ -59,6 +60,11 @@ def _bytes_of(tensor: torch.Tensor, name: str) -> Any:
     return view(tensor.reshape(-1).view(torch.uint8), name)
 
 
+def _caller() -> str:
+    """save_checkpoint, or who else calls together()."""
+    return sys._getframe(2).f_code.co_name
+
+
 def together(mesh: Any, action: Callable[[], T]) -> T:
     """What `action` returns here; where it fails on a rank of the mesh every rank raises. Collective."""
     result: Any = None
@@ -69,7 +75,7 @@ def together(mesh: Any, action: Callable[[], T]) -> T:
         failed = error
     if mesh is not None and mesh.size > 1:
         try:
-            mesh.world.agree("" if failed is None else f"{type(failed).__name__}: {failed}")
+            mesh.world.agree("" if failed is None else f"{type(failed).__name__}: {failed}", _caller())
         except Exception:
             if failed is None:
                 raise

@@ -42,8 +42,13 @@ class Gradients:
         dense = [each for each in self.dense if id(each.parameter) not in self._averaged]
         if self._size > 1:
             self._mesh.world.enter("finish_gradients")
+            passes = self._mesh.ep_row.passes.taken()
+            _require_the_same(self._mesh.world, dense, "%s forwards and %s backwards" % passes)
             _sum(self._mesh.world, dense)
-            _sum(self._mesh.dp_column, [each for each in self.experts if id(each.parameter) not in self._averaged])
+            experts = [each for each in self.experts if id(each.parameter) not in self._averaged]
+            if self._mesh.dp > 1:
+                _require_the_same(self._mesh.dp_column, experts)
+                _sum(self._mesh.dp_column, experts)
 
     def factor(self, each: Trained, loss: str) -> float:
         """What its sum over ranks is multiplied by, to be the gradient of the loss."""
@@ -119,10 +124,7 @@ def _add_squares(each: Trained, squares: torch.Tensor, factors: Dict[int, float]
 
 
 def _sum(group: Any, trained: Sequence[Trained]) -> None:
-    """Gradients over the ranks of a group. What has one on some rank has one on all: zeros where none was computed."""
-    if group.size == 1:
-        return
-    _require_the_same(group, trained)
+    """Gradients over ranks. What has one on some rank has one on all: zeros where none was computed."""
     has = torch.tensor([float(each.parameter.grad is not None) for each in trained])
     group.sum([view(has)])
     summed = [each.parameter for each, count in zip(trained, has.tolist()) if count]
@@ -132,14 +134,27 @@ def _sum(group: Any, trained: Sequence[Trained]) -> None:
         group.sum([view(parameter.grad.view(-1), "a gradient") for parameter in summed if parameter.grad is not None])
 
 
-def _require_the_same(group: Any, trained: Sequence[Trained]) -> None:
-    """ConfigError on every rank where they train parameters of other shapes."""
-    shapes = repr([tuple(each.parameter.shape) for each in trained])
-    told = group.gather(f"{len(trained)} parameters, shapes {zlib.crc32(shapes.encode()):08x}")
-    if len(set(told)) > 1:
-        ranks = ", ".join(f"rank {rank} {text}" for rank, text in enumerate(told))
-        raise ConfigError(f"ranks train different parameters: {ranks}; every rank makes the same model and freezes the "
-                          "same of it")
+def _require_the_same(group: Any, trained: Sequence[Trained], passes: str = "") -> None:
+    """ConfigError on every rank where they train other parameters, or went through experts another number of times."""
+    known = repr([(each.name, str(each.parameter.dtype), tuple(each.parameter.shape)) for each in trained])
+    told = group.gather(f"{len(trained)} parameters, {zlib.crc32(known.encode()):08x} by names, dtypes and shapes\n"
+                        + passes)
+    parameters, counts = zip(*(text.split("\n") for text in told))
+    if len(set(counts)) > 1:
+        raise ConfigError(f"ranks do not make as many passes: {_by_rank(counts)} of experts since finish_gradients "
+                          "was called last; every rank makes as many forwards, backwards and batches")
+    if len(set(parameters)) > 1:
+        raise ConfigError(f"ranks train different parameters: {_by_rank(parameters)}; every rank makes the same model "
+                          "and freezes the same of it")
+
+
+def _by_rank(texts: Sequence[str]) -> str:
+    """"rank 1: 3 parameters, ranks 0,2: 2 parameters"."""
+    ranks: Dict[str, List[int]] = {}
+    for rank, text in enumerate(texts):
+        ranks.setdefault(text, []).append(rank)
+    return ", ".join(f"rank{'s' if len(those) > 1 else ''} {','.join(map(str, those))}: {text}"
+                     for text, those in ranks.items())
 
 
 def _dense(parameter: nn.Parameter) -> torch.Tensor:

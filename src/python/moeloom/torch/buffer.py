@@ -7,6 +7,7 @@ from typing import Any, Tuple
 import torch
 
 from .._group import group_of
+from .._passes import next_layer
 from ..errors import ShapeError
 from ._compile import outside_graphs
 from ._dispatch import CombineFunction, Layer, Out, Plan, Trip, in_graph
@@ -23,7 +24,7 @@ class Buffer:
     """
 
     def __init__(self, mesh: Any) -> None:
-        self._mesh, self._group = mesh, group_of(mesh)
+        self._mesh, self._group, self._number = mesh, group_of(mesh), next_layer(mesh)
 
     @outside_graphs
     def dispatch(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
@@ -36,7 +37,7 @@ class Buffer:
         recv_x and recv_topk_weights have gradients.
         """
         topk_idx, topk_weights = indices(topk_idx, "topk_idx", "TK"), given(topk_weights, "topk_weights", "TK")
-        plan = Plan(Layer(self._mesh, self._group.size), self._ranks_of(topk_idx, num_experts))
+        plan = Plan(Layer(self._mesh, self._group.size, self._number), self._ranks_of(topk_idx, num_experts))
         recv_x, _, anchor = Out.apply(x, None, plan)
         # Beside x, whose format may be too coarse for a number: in fp32 all up to 2^24 are exact.
         numbers, _, anchor_of_numbers = Out.apply(torch.cat([topk_idx.float(), topk_weights.float()], 1), None, plan)

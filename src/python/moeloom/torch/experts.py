@@ -7,6 +7,7 @@ from typing import Any, Optional
 import torch
 from torch import nn
 
+from .._passes import next_layer
 from ..errors import ConfigError
 from ._experts_function import ExpertsFunction, ExpertWeights
 from ._shares import mark
@@ -20,13 +21,14 @@ class Experts(nn.Module):
     def __init__(self, hidden: int, intermediate: int, num_experts: int, activation: str = "silu", mesh: Any = None,
                  grads: str = "kept", dtype: Optional[torch.dtype] = None) -> None:
         super().__init__()
-        share = None if mesh is None else mark(self, num_experts, mesh)
+        layer = next_layer(mesh)
+        share = None if mesh is None else mark(self, num_experts, mesh, layer)
         here = num_experts if share is None else share.count
         self._first = 0 if share is None else share.begin
         self.gate_up_proj = nn.Parameter(torch.empty(here, 2 * intermediate, hidden, dtype=dtype))
         self.down_proj = nn.Parameter(torch.empty(here, hidden, intermediate, dtype=dtype))
         self._weights = ExpertWeights(self.gate_up_proj, self.down_proj, activation, mesh, grads,
-                                      num_experts=num_experts).of_none()
+                                      num_experts=num_experts, layer=layer).of_none()
         self.reset_parameters()
 
     @torch.no_grad()

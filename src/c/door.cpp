@@ -68,7 +68,9 @@ std::string Door::missing_text(const Call& call, const std::vector<Index>& missi
   return "rank " + std::to_string(names_[at(ranks_->rank())]) + " of " + std::to_string(all_) + " (" +
          host() + ") waited " + readable(timeout_, 3) + " s in " + call.what + " for " +
          ranks_text(ranks, names_) + ", which did not come" +
-         (behind_another_ ? " or is held up by a rank of its row" : "");
+         (!behind_another_      ? ""
+          : missing.size() == 1 ? " or is held up by a rank of its row"
+                                : " or are held up by a rank of their row");
 }
 
 std::string Door::different_calls() const {

@@ -171,8 +171,9 @@ ml_status ml_group_gather_text(ml_group* group, const char* text) {
   return guarded([&] {
     Group& all = group_of(group);
     const Turn turn(all);
-    in_agreement(all, {"a gathering of texts"}, [&] { given(text, "text"); });
-    all.texts() = all.ranks().all_gather_text(text);
+    const Call call{"a gathering of texts"};
+    in_agreement(all, call, [&] { given(text, "text"); });
+    behind_door(all, call, [&] { all.texts() = all.ranks().all_gather_text(text); });
   });
 }
 

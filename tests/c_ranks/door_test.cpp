@@ -1,6 +1,7 @@
 // Calls of several ranks that differ, or that a rank does not come to: an error on all of them, and no wait
 // for ever.
 #include <chrono>
+#include <cstdint>
 
 #include "world.hpp"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import re
 import socket
 import sys
 import threading
@@ -27,14 +28,19 @@ _KEYBOARD = 130  # as shells have it
 _END = "the end of the program"
 _MARK = "_moeloom_rank"
 _DIFFER = "ranks do not make the same calls"
+_RANKS = re.compile(r"ranks? ([\d,]+) (?:is|are) in ")
 _PLAIN = threading.excepthook
 
 
-def told_to_all(error: BaseException, rank: int) -> None:
-    """Marks an error of a collective call that every rank of the group has, this one being `rank` there."""
+def told_to_all(error: BaseException, rank: int, number: int) -> None:
+    """Marks an error of a collective call that every rank of the group has, this one being `rank` there; that of a row
+    or a column may come on the whole, where this is rank `number`."""
     alone = isinstance(error, (InUseError, OutOfMemoryError)) or not isinstance(error, (Error, TypeError))
-    if not alone and (not isinstance(error, MpiError) or str(error).startswith(_DIFFER)):
+    if not alone and not isinstance(error, MpiError):
         setattr(error, _MARK, rank)
+    elif str(error).startswith(_DIFFER):
+        named = (int(each) for ranks in _RANKS.findall(str(error)) for each in ranks.split(","))
+        setattr(error, _MARK, number - min(named, default=0))
 
 
 class Job:

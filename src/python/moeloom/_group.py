@@ -60,6 +60,7 @@ class Group:
         self.handle = handle
         self.outlives_close = False  # the handle, which the end of the program still needs
         self.thread: Optional[int] = None if of is None else of.thread  # the only one that may call MPI; None: any
+        self.number: int = self.rank if of is None else of.number  # of the whole that was divided
         self._process = os.getpid()
         self.lock: threading.Lock = threading.Lock() if of is None else of.lock
         self.watch: Watch = Watch(0, print) if of is None else of.watch
@@ -107,7 +108,7 @@ class Group:
             try:
                 function(*arguments)
             except (Error, TypeError) as error:
-                told_to_all(error, self.rank)
+                told_to_all(error, self.rank, self.number)
                 raise
             finally:
                 self.watch.now = None

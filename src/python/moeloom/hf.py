@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+import zlib
 from typing import Any, Optional
 
 import torch
@@ -37,6 +38,7 @@ from .trainer import ExpertParallel
 
 __all__ = ["ExpertParallel", "experts_forward", "from_pretrained", "register", "shard"]
 
+_SAMPLE = 4096  # numbers that tell layers apart
 _weights: weakref.WeakKeyDictionary[torch.nn.Module, ExpertWeights] = weakref.WeakKeyDictionary()
 
 
@@ -52,10 +54,21 @@ def _fused_kind(experts: Any) -> Optional[str]:
         return None
 
 
+def _require_one_layer(experts: Any, mesh: Any) -> None:
+    """ConfigError on all ranks of the row where they came to layers with other weights."""
+    weights = experts.down_proj.detach().reshape(-1)
+    some = weights[::max(weights.numel() // _SAMPLE, 1)].float().contiguous()
+    told = mesh.ep_row.gather(f"{zlib.crc32(some.numpy().tobytes()):08x}")
+    if len(set(told)) > 1:
+        raise ConfigError(f"ranks share experts whose weights differ (a sum of them by rank: {', '.join(told)}); every "
+                          "rank makes the same model, and calls its layers in one order")
+
+
 def _share_of(experts: Any, mesh: Any) -> Optional[Share]:
     """How its experts are shared: since an earlier forward, since it was loaded, or from now on."""
     share = share_of(experts)
     if share is None and mesh is not None:  # the module does not know its number, and forwards come in order
+        _require_one_layer(experts, mesh)
         share = shard_stacks(experts, experts.num_experts, mesh, mesh.next_layer())
     return share
 

@@ -79,7 +79,7 @@ def together(mesh: Any, action: Callable[[], T]) -> T:
         except Exception:
             if failed is None:
                 raise
-            told_to_all(failed, mesh.rank)
+            told_to_all(failed, mesh.rank, mesh.rank)
     if failed is not None:
         raise failed
     done: T = result

@@ -84,7 +84,7 @@ def refuses(mesh, place):
     model, optimizer = made("5.x stack", "ours", mesh)
     try:
         save_checkpoint(model, optimizer, place, mesh, lock=object() if mesh.rank else 1)
-    except (TypeError, moeloom.Error) as error:
+    except TypeError as error:
         assert 'extra "lock" is a object' in str(error) and "expected tensors, numbers" in str(error), str(error)
     else:
         raise AssertionError("saved")

@@ -16,7 +16,7 @@ from hf_classes import LAYOUTS
 from moeloom.torch import apply_kernel, save_pretrained
 from moeloom.torch._files import Folder, dtype_of
 from moeloom.torch._shares import shard_list, shard_stacks
-from moeloom.torch.save import refuse_own_save
+from moeloom.torch._guards import guard
 from ranks import succeeds
 from support import same
 
@@ -156,13 +156,13 @@ class Save(unittest.TestCase):
 
     def test_refusals(self):
         model = Pretrained("qwen3_moe", LAYOUTS["5.x stack"][1]())
-        refuse_own_save(model)
+        guard(model)
         for each in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             with self.assertRaisesRegex(moeloom.ConfigError, r"save_pretrained\(model, folder, mesh\)"):
                 each.save_pretrained(self.folder / "out")
         save_pretrained(model, self.folder / "whole")
         plain = hf_classes.model("5.x stack")
-        refuse_own_save(plain)
+        guard(plain)
         self.assertFalse(hasattr(plain, "save_pretrained"))
         (self.folder / "file").write_text("mine")
         with self.assertRaisesRegex(moeloom.IoError, "is a file; expected a folder"):

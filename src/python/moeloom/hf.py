@@ -31,6 +31,7 @@ from .loading import from_pretrained, shard
 from .torch import ExpertsFunction, ExpertWeights, GmmFunction
 from .torch._dispatch import Layer, through
 from .torch._experts_function import GRADS
+from .torch._guards import Registered, guard_callers, refuse_computed
 from .torch._plans import Left, activation_of
 from .torch._shares import Share, shard_stacks, share_of
 from .torch.products import BiasFunction
@@ -67,6 +68,10 @@ def _require_one_layer(experts: Any, mesh: Any) -> None:
 def _share_of(experts: Any, mesh: Any) -> Optional[Share]:
     """How its experts are shared: since an earlier forward, since it was loaded, or from now on."""
     share = share_of(experts)
+    if share is None and mesh is not None and mesh.ep > 1:
+        refuse_computed(experts)
+        guard_callers(experts)
+        Registered(experts).install()
     if share is None and mesh is not None:  # the module does not know its number, and forwards come in order
         _require_one_layer(experts, mesh)
         share = shard_stacks(experts, experts.num_experts, mesh, mesh.next_layer())
@@ -122,6 +127,11 @@ def register(mesh: Any = None, grads: str = "kept") -> None:
     if grads not in GRADS:
         raise ConfigError(f'unknown grads "{grads}"; known: {", ".join(GRADS)}')
     ALL_EXPERTS_FUNCTIONS.register("moeloom", functools.partial(experts_forward, grads=grads, mesh=mesh))
+
+
+def registered_mesh() -> Any:
+    """That of the last register()."""
+    return ALL_EXPERTS_FUNCTIONS["moeloom"].keywords["mesh"]
 
 
 register()

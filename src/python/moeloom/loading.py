@@ -18,10 +18,10 @@ from ._own_slices import keep_own
 from .errors import ConfigError, IoError
 from .torch import _slices, patches
 from .torch._files import together
+from .torch._guards import Registered, guard, refuse_adapters
 from .torch._plans import has_experts
-from .torch._shares import mesh_of, shard_list, shard_stacks, shares
+from .torch._shares import mesh_for, shard_list, shard_stacks, shares
 from .torch.kernels import apply_kernel
-from .torch.save import refuse_own_save
 
 __all__ = ["from_pretrained", "shard"]
 
@@ -48,7 +48,8 @@ def from_pretrained(folder: Union[str, Path], mesh: Any = None, dtype: Any = Non
 def shard(model: Any, mesh: Any) -> Any:
     """Of a model that every rank has, this rank keeps its experts, computed by moeloom -> the model. Collective.
 
-    Parameters stay the objects that they were. A model without experts stays as it is.
+    Parameters stay the objects that they were. A model without experts stays as it is. mesh None: that on which its
+    experts are shared already, or one process.
     """
     holders = list(_holders(model))
     if not holders:
@@ -58,29 +59,32 @@ def shard(model: Any, mesh: Any) -> Any:
                           "the kernel fused_moe knows", stacklevel=2)
         return model
     _require_enough(holders, mesh)
-    standing = mesh_of(model)
-    if standing is not None and standing is not mesh:
-        raise ConfigError(f"the model's experts are shared among the ranks of {standing!r} already; load it again")
+    mesh = mesh_for(model, mesh)
 
     def compute() -> None:
         try:
             apply_kernel("fused_moe", model=model, mesh=mesh)
-        except ConfigError:
+        except ConfigError as error:
             if not hasattr(model, "set_experts_implementation"):
-                raise
+                why = str(error).rpartition("cannot run here: ")[2]
+                raise ConfigError(f"experts of {type(model).__name__} cannot be shared: {why}") from error
             _by_registry(model, mesh, holders)
     together(mesh, compute)
     if mesh is not None and mesh.ep > 1:
-        refuse_own_save(model)
+        guard(model)
     return model
 
 
 def _by_registry(model: Any, mesh: Any, holders: List[Tuple[nn.Module, int]]) -> None:
     """Experts of transformers 5 that the table of patches does not know."""
     from . import hf
+    if mesh is not None and mesh.ep > 1:
+        refuse_adapters(name for name, module in model.named_modules() if any(module is each for each, _ in holders))
     hf.register(mesh)
     if mesh is not None:
         _share(holders, mesh)
+    for holder, _ in holders if mesh is not None and mesh.ep > 1 else ():
+        Registered(holder).install()
     model.set_experts_implementation("moeloom")
 
 

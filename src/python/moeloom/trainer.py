@@ -22,8 +22,10 @@ from transformers import Trainer, TrainerCallback
 
 from ._over_ranks import from_first, gather, pad
 from .errors import ConfigError
-from .torch._shares import placed
-from .torch.parallel import LOSSES, finish_gradients
+from .loading import shard
+from .torch._guards import keep_from_ddp
+from .torch._shares import mesh_of
+from .torch.parallel import LOSSES, finish_gradients, require_max_norm
 from .torch.save import save_pretrained
 
 __all__ = ["ExpertParallel"]
@@ -34,7 +36,8 @@ class ExpertParallel(TrainerCallback):
 
     max_norm: what gradients are clipped to; `grad_norm` in logs is the norm before. loss: what finish_gradients makes
     of the ranks' losses. Trainer's own loss is for "mean": with average_tokens_across_devices (its default) the mean
-    over the tokens of all ranks, as of one process with the larger batch; without, the mean of the ranks' means. "sum"
+    over the tokens of all ranks, as of one process with the larger batch; without, the mean of the ranks' means; of
+    the routers' loss that models add, the mean of the ranks' own in both. "sum"
     is for a compute_loss_func whose losses are to be added, with average_tokens_across_devices=False. Losses in logs
     are means over ranks, and rank 0 logs. A dataset that does not divide among ranks begins again for the last batch,
     as Trainer does it. trainer.save_model(folder), on every rank, saves the whole model.
@@ -45,6 +48,7 @@ class ExpertParallel(TrainerCallback):
     def __init__(self, mesh: Any, max_norm: Optional[float] = None, loss: str = "mean") -> None:
         if loss not in LOSSES:
             raise ConfigError(f'unknown loss "{loss}"; known: {", ".join(LOSSES)}')
+        require_max_norm(max_norm)
         self.mesh, self.max_norm, self.loss = mesh, max_norm, loss
         self.norm: Optional[float] = None
         self._trainer: Any = None
@@ -52,11 +56,13 @@ class ExpertParallel(TrainerCallback):
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         _check(args)
         trainer = self._trainer = _caller()
+        _share_now(trainer.model, self.mesh)
         if str(getattr(args.parallel_mode, "value", args.parallel_mode)) == "distributed":
             _beside_ddp(trainer, self.mesh)
         elif self.mesh.size > 1:
             _over_mpi(trainer, self.mesh)
             state.is_world_process_zero, state.is_local_process_zero = self.mesh.rank == 0, _local_rank(self.mesh) == 0
+        _routers_once(trainer, self.mesh)
         self._log_our_norm(trainer)
         self._save_whole(trainer)
 
@@ -129,13 +135,42 @@ def _caller() -> Any:
     raise ConfigError("ExpertParallel was not called by a Trainer of transformers")
 
 
+def _routers_once(trainer: Any, mesh: Any) -> None:
+    """Trainer multiplies a rank's loss, a sum divided by the tokens of all ranks, by the number of ranks. The loss of
+    routers that the model has added is a mean already: of it the surplus goes."""
+    own = type(trainer).compute_loss is Trainer.compute_loss and not trainer.label_smoother
+    if mesh.size == 1 or not own or trainer.compute_loss_func is not None or not trainer.model_accepts_loss_kwargs:
+        return
+    compute = trainer.compute_loss
+
+    def compute_loss(model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None,
+                     **named: Any) -> Any:
+        loss, outputs = compute(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch, **named)
+        routers = outputs.get("aux_loss") if isinstance(outputs, dict) else None
+        is_scaled = trainer.args.average_tokens_across_devices and num_items_in_batch is not None
+        if is_scaled and isinstance(routers, torch.Tensor):
+            share = getattr(trainer.model.config.get_text_config(), "router_aux_loss_coef", 0.0)
+            loss = loss - (mesh.size - 1) * share * routers
+        return (loss, outputs) if return_outputs else loss
+    trainer.compute_loss = compute_loss
+
+
+def _share_now(model: Any, mesh: Any) -> None:
+    """Experts that hf.register(mesh) would share in their first forward, after Trainer has looked at the model."""
+    asked = getattr(getattr(model, "config", None), "_experts_implementation", None)
+    if asked == "moeloom" and mesh.ep > 1 and mesh_of(model) is None:
+        from . import hf
+        if hf.registered_mesh() is mesh:
+            shard(model, mesh)
+
+
 def _beside_ddp(trainer: Any, mesh: Any) -> None:
     """torch.distributed runs: DDP is kept from experts, which are others on each rank and have gradients of ours."""
     world = torch.distributed.get_world_size(), torch.distributed.get_rank()
     if world != (mesh.size, mesh.rank):
         raise ConfigError(f"torch.distributed has rank {world[1]} of {world[0]}, the mesh rank {mesh.rank} of "
                           f"{mesh.size}; expected the same, as mpirun's variables give them")
-    trainer.model._ddp_params_and_buffers_to_ignore = sorted(placed(trainer.model))
+    keep_from_ddp(trainer.model)
 
 
 def _local_rank(mesh: Any) -> int:

@@ -9,6 +9,7 @@ from torch import nn
 
 from ._each_expert import EachExpert
 from ._experts_function import ExpertsFunction, ExpertWeights
+from ._guards import refuse_computed
 from ._lists import ListedExperts, Projections
 from ._patch import Patch, is_ours
 from ._routing import ROUTINGS, SHARED
@@ -49,9 +50,12 @@ class ExpertsPatch(Patch):
 
     def is_theirs(self, hidden_states: torch.Tensor) -> bool:
         """Whether the module's own method computes it. It cannot where other ranks have some of its experts."""
+        are_shared = self.mesh is not None and self.mesh.ep > 1
+        for holder in self.holders() if are_shared else ():
+            refuse_computed(holder)
         if is_ours(hidden_states):
             return False
-        if self.mesh is not None and self.mesh.ep > 1:
+        if are_shared:
             raise TypeError(f"tokens are {hidden_states.dtype} on {hidden_states.device}; experts that ranks share "
                             "take 32 or 16 bits on the CPU")
         return True

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..errors import ConfigError, IoError
 from ._files import Spec, is_first, spec_of
-from ._shares import Placed
+from ._shares import OwnState, Placed
 
 FORMAT = 1
 
@@ -44,7 +44,7 @@ def part(name: str, tensor: torch.Tensor, where: Optional[Placed], mesh: Any) ->
 
 def weights(model: nn.Module, where: Dict[str, Placed], mesh: Any) -> Iterator[Part]:
     """Parameters and buffers of the state dict, by their names in the file."""
-    for name, tensor in model.state_dict().items():
+    for name, tensor in model.state_dict(destination=OwnState()).items():
         if isinstance(tensor, torch.Tensor):
             yield part(f"model.{name}", tensor, where.get(name), mesh)
 

@@ -28,8 +28,8 @@ class ExpertWeights:
     grads "kept": backward writes the gradients of both stacks into memory that stays with this object, and `param.grad`
     refers to it; it overwrites where `param.grad` is None, and adds where it is not. Hooks and DDP do not see them.
     grads "autograd": they are tensors as any.
-    num_experts: of the layer over all ranks of the mesh; None: each rank has as many as this one. layer: names it in
-    errors; None: the mesh's next.
+    num_experts: of the layer over all ranks of the mesh; None: as many as all have, counted in the first use. layer:
+    names it in errors; None: the mesh's next.
     """
 
     def __init__(self, gate_up: torch.Tensor, down: torch.Tensor, kind: str = "silu", mesh: Any = None,
@@ -44,8 +44,17 @@ class ExpertWeights:
         self.gate_up_bias, self.down_bias = gate_up_bias, down_bias
         self.kind, self.mesh, self.grads = kind, mesh, grads
         self.layer = next_layer(mesh) if layer is None else layer
-        self.num_experts = num_experts or gate_up.size(0) * (1 if mesh is None else mesh.ep)
+        # Shared by all twins; empty until the first use counts them.
+        self._num_experts = [] if num_experts is None and mesh is not None else [num_experts or gate_up.size(0)]
         self._buffers: Dict[str, torch.Tensor] = {}
+
+    @property
+    def num_experts(self) -> int:
+        """Of the layer, over all ranks of the mesh. Collective in the first use, where it was not given."""
+        if not self._num_experts:
+            told = group_of(self.mesh).gather(str(self.gate_up.size(0)))
+            self._num_experts.append(sum(map(int, told)))
+        return self._num_experts[0]
 
     @property
     def tensors(self) -> Tuple[Optional[torch.Tensor], ...]:

@@ -3,6 +3,7 @@ on one rank is an error on all."""
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 from ctypes import byref, c_void_p
@@ -14,6 +15,7 @@ import torch
 from .._endings import told_to_all
 from .._library import library
 from .._table import Tensor
+from .. import errors
 from ..errors import ConfigError, ShapeError
 from ._tensors import plain, view
 
@@ -65,8 +67,11 @@ def _caller() -> str:
     return sys._getframe(2).f_code.co_name
 
 
-def together(mesh: Any, action: Callable[[], T]) -> T:
-    """What `action` returns here; where it fails on a rank of the mesh every rank raises. Collective."""
+def together(mesh: Any, action: Callable[[], T], what: str = "") -> T:
+    """What `action` returns here; where it fails on a rank of the mesh every rank raises an error of that kind.
+
+    Collective; what: by which others see this rank waiting here; "": the caller's name.
+    """
     result: Any = None
     failed: Optional[Exception] = None
     try:
@@ -75,15 +80,52 @@ def together(mesh: Any, action: Callable[[], T]) -> T:
         failed = error
     if mesh is not None and mesh.size > 1:
         try:
-            mesh.world.agree("" if failed is None else f"{type(failed).__name__}: {failed}", _caller())
-        except Exception:
+            mesh.world.agree("" if failed is None else f"{_kind_of(failed)}: {failed}", what or _caller())
+        except Exception as error:
             if failed is None:
-                raise
+                failed = _of_its_kind(error)
             told_to_all(failed, mesh.rank, mesh.rank)
     if failed is not None:
         raise failed
     done: T = result
     return done
+
+
+def _kind_of(error: Exception) -> str:
+    """Its class, or of what that is derived, as other ranks know it."""
+    names = [kind.__name__ for kind in type(error).__mro__ if _class_of(kind.__name__) is kind]
+    return names[0]
+
+
+def _class_of(name: str) -> Any:
+    return getattr(errors, name, None) or getattr(builtins, name, None)
+
+
+def _of_its_kind(error: Exception) -> Exception:
+    """What another rank told, as an error of the class that it had there."""
+    for word in str(error).split(": "):
+        kind = _class_of(word.rpartition(" ")[2])
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            return error if isinstance(error, kind) else kind(str(error))
+    return error
+
+
+def require_one_folder(folder: Path, mesh: Any) -> None:
+    """ConfigError on every rank where they name other folders than each other. Collective."""
+    told = [str(folder)] if mesh is None or mesh.size == 1 else mesh.world.gather(str(folder))
+    if len(set(told)) > 1:
+        named = ", ".join(f"rank {rank} {name}" for rank, name in enumerate(told))
+        raise ConfigError(f"ranks name different folders: {named}; every rank names the same")
+
+
+def first_then_others(mesh: Any, action: Callable[[], T], what: str) -> T:
+    """Rank 0 has done it before the others begin. Collective."""
+    if is_first(mesh):
+        done = together(mesh, action, what)
+        together(mesh, lambda: None, what)
+        return done
+    together(mesh, lambda: None, what)
+    return together(mesh, action, what)
 
 
 def is_first(mesh: Any) -> bool:
@@ -92,12 +134,7 @@ def is_first(mesh: Any) -> bool:
 
 def write_folder(folder: Path, specs: List[Spec], mesh: Any, write: Callable[[Shards], None]) -> None:
     """Every rank names the same tensors in the same order, and writes its own. Collective."""
-    if is_first(mesh):
-        shards = together(mesh, lambda: Shards(folder, specs, create=True))
-        together(mesh, lambda: None)
-    else:
-        together(mesh, lambda: None)
-        shards = together(mesh, lambda: Shards(folder, specs, create=False))
+    shards = first_then_others(mesh, lambda: Shards(folder, specs, create=is_first(mesh)), "the making of files")
 
     def fill() -> None:
         try:

@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .._library import library
 from ..errors import ConfigError
-from ._shares import placed
+from ._guards import refuse_adapters
+from ._shares import placed, shares
 from ._tensors import plain, view
 
 
@@ -32,6 +33,17 @@ class Gradients:
         self._averaged = _averaged_by_ddp(model)
         inner = model.module if isinstance(model, DistributedDataParallel) else model
         self.dense, self.experts, self._slots = _trained(inner)
+        self._refuse_parts(inner)
+
+    def _refuse_parts(self, model: nn.Module) -> None:
+        """ConfigError where this rank's part of the experts is taken for all of them, by DDP or by an adapter."""
+        if self._mesh is None or self._mesh.ep == 1:
+            return
+        refuse_adapters(name for name, _, _ in shares(model))
+        if any(id(each.parameter) in self._averaged for each in self.experts):
+            raise ConfigError("DistributedDataParallel averages gradients of experts that ranks share; share them, by "
+                              "apply_kernel or shard, before DistributedDataParallel(model), which then leaves them "
+                              "alone")
 
     @property
     def _size(self) -> int:

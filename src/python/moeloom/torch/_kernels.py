@@ -11,8 +11,8 @@ from ._flags import Decision, decide_gmm, flags
 from ._patch import Patch, Report, patches
 from ._plans import Plan, plan_experts, plan_mlps, plan_norms, plan_ropes
 from ._registry import BaseKernel, register_kernel
-from ._shares import mesh_of
-from .save import refuse_own_save
+from ._guards import guard, refuse_adapters
+from ._shares import mesh_for
 from .patches import Family, family_of
 
 _REPORTS = "_moeloom_reports"
@@ -119,7 +119,7 @@ class FusedMoe(PatchingKernel):
         return plan_experts(model, family, named, mesh, self.grads)
 
     def look(self, model: nn.Module, mesh: Any = None) -> Tuple[Plan, Optional[str]]:
-        mesh = mesh or mesh_of(model)
+        mesh = mesh_for(model, mesh)
         plan, why_not = super().look(model, mesh)
         if why_not:
             return plan, why_not
@@ -133,10 +133,12 @@ class FusedMoe(PatchingKernel):
         """Each rank keeps its share. What the mesh cannot share is refused before anything is given away."""
         for sizes in self._decisions if mesh is not None else ():
             mesh.experts_of(sizes[0])
+        if mesh is not None and mesh.ep > 1:
+            refuse_adapters(name for name, _ in patches_)
         for place, (name, patch) in enumerate(patches_):
             patch.take_share(_layer(name, place))  # type: ignore[attr-defined]
         if mesh is not None and mesh.ep > 1:
-            refuse_own_save(model)
+            guard(model)
 
     def why(self, patch: Patch) -> str:
         return f"{patch.reason}; {self._decisions[patch.sizes()].reason}"

@@ -17,7 +17,7 @@ from torch import nn
 
 from ..errors import ConfigError
 from ._files import Spec, spec_of
-from ._shares import Placed, placed
+from ._shares import OwnState, Placed, placed
 
 State = Dict[str, torch.Tensor]
 _LAYER = re.compile(r"^.*?\.\d+\.")
@@ -96,7 +96,8 @@ class Layout:
 
 def _saved_state(model: Any) -> State:
     """The state dict without what is not saved: names to ignore, and the others of tensors that are tied."""
-    state = {name: tensor for name, tensor in model.state_dict().items() if isinstance(tensor, torch.Tensor)}
+    whole = model.state_dict(destination=OwnState())
+    state = {name: tensor for name, tensor in whole.items() if isinstance(tensor, torch.Tensor)}
     for name in getattr(model, "_keys_to_ignore_on_save", None) or ():
         state.pop(name, None)
     by_place: Dict[Any, List[str]] = {}

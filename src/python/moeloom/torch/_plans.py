@@ -108,7 +108,7 @@ def _listed(module: nn.Module, row: Any, mesh: Any, grads: str) -> Optional[Patc
     if not len(experts):
         raise Left("its list of experts is empty")
     reason = why_not_stacked(experts, row.names)
-    if reason:
+    if reason and not _are_called(experts, mesh):
         raise Left(reason)
     kinds = {activation_of(expert) for _, expert in local_experts(experts)}
     if len(kinds) != 1:
@@ -117,8 +117,18 @@ def _listed(module: nn.Module, row: Any, mesh: Any, grads: str) -> Optional[Patc
     if isinstance(row, table.ListedMoe):
         if not hasattr(type(module), "moe"):
             raise Left("its class has no method moe, as that of transformers 4 has")
-        return ListedMethod(module, kind, mesh, grads, row.names, "", "", False)
-    return ListedBlock(module, kind, mesh, grads, row.names, row.routing, row.shared, row.returns_logits)
+        made: Patch = ListedMethod(module, kind, mesh, grads, row.names, "", "", False)
+    else:
+        made = ListedBlock(module, kind, mesh, grads, row.names, row.routing, row.shared, row.returns_logits)
+    if reason:
+        made.reason = f"each expert is called with its rows: {reason}"
+    return made
+
+
+def _are_called(experts: nn.ModuleList, mesh: Any) -> bool:
+    """Whether rows of other ranks can come to modules that no stack can hold, as with biases or under adapters."""
+    return mesh is not None and mesh.ep > 1 and all(
+        parameter.device.type == "cpu" and parameter.dtype in FORMATS for parameter in experts.parameters())
 
 
 def _stacked(module: nn.Module, row: table.Stacked, mesh: Any, grads: str) -> Patch:

@@ -1,4 +1,4 @@
-"""Patches of experts in stacks [E, D, 2F] and [E, F, D]: products one by one, each of which reads them where they lie."""
+"""Patches of experts in stacks [E, D, 2F] and [E, F, D]: products one by one, which read them where they lie."""
 
 from __future__ import annotations
 

@@ -2,11 +2,12 @@
 
 A module with stacks [E, ., .] keeps the rows of its own experts, [e, ., .]; a ModuleList keeps the experts themselves,
 at their numbers of the whole layer, and something empty in the place of the others. Parameters stay the objects that
-they were: an optimizer that was made before goes on with what is left of them.
+they were: an optimizer that was made before, and has no state yet, goes on with what is left of them.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
 
 import torch
@@ -83,6 +84,9 @@ def shard_list(experts: nn.ModuleList, mesh: Any, layer: int = 0) -> Share:
     if standing is not None:
         return _same(standing, mesh)
     share = mark(experts, len(experts), mesh, layer)
+    if share.count < share.num_experts:
+        hooked: Any = experts
+        hooked._register_state_dict_hook(_refuse_a_part)
     for number in set(range(len(experts))) - set(share.here):
         for parameter in experts[number].parameters():
             parameter.data, parameter.grad = parameter.data.new_empty(0), None
@@ -95,6 +99,19 @@ def _same(standing: Share, mesh: Any) -> Share:
         raise ConfigError(f"its experts are shared among the ranks of {standing.mesh!r} already, not of {mesh!r}; load "
                           "the model again")
     return standing
+
+
+class OwnState(OrderedDict):  # type: ignore[type-arg]
+    """model.state_dict(destination=OwnState()): of who knows that it has a part of the experts."""
+
+
+def _refuse_a_part(experts: nn.Module, state: Any, *_: Any) -> None:
+    """A hook of state_dict(), by which PEFT saves adapters: those of experts on other ranks would be lost."""
+    has_adapters = any(name.rpartition(".")[2] == "base_layer" for name, _ in experts.named_modules())
+    if has_adapters and not isinstance(state, OwnState):
+        raise ConfigError("adapters are on experts that ranks share, and this rank has a part of them; on every rank, "
+                          "moeloom.torch.save_pretrained(model.merge_and_unload(), folder, mesh) saves the whole "
+                          "model, moeloom.torch.save_checkpoint what a run goes on from")
 
 
 def shares(model: nn.Module) -> Iterator[Tuple[str, nn.Module, Share]]:
@@ -130,3 +147,12 @@ def placed(model: nn.Module) -> Dict[str, Placed]:
 def mesh_of(model: nn.Module) -> Any:
     """The mesh that its experts are shared on; None where they are not."""
     return next((share.mesh for _, _, share in shares(model)), None)
+
+
+def mesh_for(model: nn.Module, mesh: Any = None) -> Any:
+    """The one that was given, or that its experts are shared on. ConfigError where these are two."""
+    standing = mesh_of(model)
+    if mesh is None or standing is None or standing is mesh:
+        return standing if mesh is None else mesh
+    raise ConfigError(f"the model's experts are shared among the ranks of {standing!r}, and {mesh!r} was given; "
+                      "expected the same mesh, or none")

@@ -21,8 +21,9 @@ from torch import nn
 from ..errors import ConfigError, IoError
 from ._checkpoint_parts import (FORMAT, Parameters, Part, beside, hyperparameters, is_checkpoint, loads, rank_file,
                                 read_ranks, standing, states, union, weights)
-from ._files import Folder, Shards, Spec, dtype_of, is_first, sync, together, unwrapped, write_folder
-from ._shares import placed, shares
+from ._files import (Folder, Shards, Spec, dtype_of, is_first, require_one_folder, sync, together, unwrapped,
+                     write_folder)
+from ._shares import mesh_for, placed, shares
 
 
 def save_checkpoint(model: nn.Module, optimizer: Any, folder: Union[str, Path], mesh: Any = None, **extra: Any) -> None:
@@ -31,8 +32,11 @@ def save_checkpoint(model: nn.Module, optimizer: Any, folder: Union[str, Path], 
     optimizer: any of torch.optim's kind whose state is scalars and tensors that begin, for a stack of experts, with
     its experts. extra: tensors, numbers, texts, and lists and dicts of them; a TypeError names what is not; each rank
     has its own. Collective; every rank sees the folder. Until it returns a checkpoint that stood there is loadable.
+    mesh None: that of the model's experts, or one process.
     """
     folder, model = Path(folder).absolute(), unwrapped(model)
+    mesh = mesh_for(model, mesh)
+    require_one_folder(folder, mesh)
     written = beside(folder, "saving")
     parts, own = together(mesh, lambda: _survey(model, optimizer, mesh, extra))
     together(mesh, lambda: _begin(folder) if is_first(mesh) else None)
@@ -116,11 +120,14 @@ def load_checkpoint(model: nn.Module, optimizer: Any, folder: Union[str, Path], 
     The optimizer needs no state yet. Of tensors each rank reads its experts' rows alone. extra is this rank's own
     where there are as many ranks as there were, else rank 0's. Collective. A checkpoint of another model or optimizer
     is a ConfigError that names what differs, a file that is missing or damaged an IoError; on every rank, and the
-    model is as it was unless the disk fails in the middle.
+    model is as it was unless the disk fails in the middle. mesh None: as of save_checkpoint.
     """
-    found = together(mesh, lambda: _Checkpoint(Path(folder).absolute()))
+    folder, model = Path(folder).absolute(), unwrapped(model)
+    mesh = mesh_for(model, mesh)
+    require_one_folder(folder, mesh)
+    found = together(mesh, lambda: _Checkpoint(folder))
     with found.files:
-        fits = together(mesh, lambda: _Fit(found, unwrapped(model), optimizer, mesh))
+        fits = together(mesh, lambda: _Fit(found, model, optimizer, mesh))
         together(mesh, fits.read)
     same = len(found.ranks) == (1 if mesh is None else mesh.size)
     extra: Dict[str, Any] = found.ranks[mesh.rank if same and mesh is not None else 0]["extra"]

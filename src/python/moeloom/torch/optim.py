@@ -67,6 +67,10 @@ class AdamW(Optimizer):
             state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
         elif not isinstance(state["step"], torch.Tensor):  # as torch before 1.12 saved it
             state["step"] = torch.tensor(float(state["step"]))
+        if state["exp_avg"].shape != parameter.shape:
+            raise ConfigError(f"a parameter is {list(parameter.shape)} and its state {list(state['exp_avg'].shape)}: "
+                              "experts were shared among ranks after the first step; share them before, or make a new "
+                              "optimizer, and load_checkpoint reads this rank's part of its state")
         return state
 
     def _update(self, parameter: torch.Tensor, state: Dict[str, Any], settings: AdamWSettings) -> None:

@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-import weakref
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Union
+from typing import Any, Iterator, List, Union
 
 from torch import nn
 
 from ..errors import ConfigError, IoError
-from ._files import Shards, is_first, sync, together, unwrapped, write_folder
+from ._files import Shards, is_first, require_one_folder, sync, together, unwrapped, write_folder
 from ._layouts import Group, Layout
-from ._shares import mesh_of
+from ._shares import mesh_for
 
 # What a tokenizer or a processor consists of, beside the weights.
 _COMPANIONS = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.tiktoken",
@@ -32,13 +31,14 @@ def save_pretrained(model: nn.Module, folder: Union[str, Path], mesh: Any = None
     Each rank writes its experts, and its part of the others; nothing is gathered. Collective; every rank sees the
     folder. The folder is complete when it returns; where it is not there before, it comes to be at one stroke, and
     where it is, its weights go before the new ones come. Of a module without config: weights alone. A model with
-    adapters is refused: `model.save_pretrained(folder)` of PEFT on rank 0 writes adapters, which every rank has whole;
+    adapters is refused: `model.save_pretrained(folder)` of PEFT on rank 0 writes them, where none is of an expert;
     `model.merge_and_unload()` makes a model to save here. A full disk, or any other error, is an error on every rank.
+    mesh None: that of the model's experts, or one process.
     """
     model, folder = unwrapped(model), Path(folder).absolute()
-    mesh = mesh or mesh_of(model)
+    mesh = mesh_for(model, mesh)
+    require_one_folder(folder, mesh)
     layout = together(mesh, lambda: _layout(model, folder))
-    together(mesh, lambda: None)  # nobody looks whether the folder is there after rank 0 made it
     written = layout.written
     try:
         together(mesh, lambda: _begin(model, written) if is_first(mesh) else None)
@@ -51,8 +51,8 @@ def save_pretrained(model: nn.Module, folder: Union[str, Path], mesh: Any = None
 
 def _layout(model: nn.Module, folder: Path) -> Layout:
     if hasattr(model, "peft_config") or getattr(model, "_hf_peft_config_loaded", False):
-        raise ConfigError("the model has adapters; model.save_pretrained(folder) on rank 0 writes them, and "
-                          "model.merge_and_unload() gives a model that can be saved whole")
+        raise ConfigError("the model has adapters; model.save_pretrained(folder) on rank 0 writes them, where none is "
+                          "of an expert, and model.merge_and_unload() gives a model that can be saved whole")
     if getattr(model, "hf_quantizer", None) is not None:
         raise ConfigError("the model is quantized; load it with dequantized weights to save it here")
     if folder.exists() and not folder.is_dir():
@@ -126,32 +126,3 @@ def _commit(written: Path, folder: Path) -> None:
             shutil.rmtree(target)
         file.replace(target)
     sync(folder)
-
-
-class _Refusal:
-    """In place of a model's own save_pretrained, which may write adapters, for every rank has these whole."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = weakref.ref(model)
-
-    def __getstate__(self) -> Dict[str, Any]:
-        return {"model": self._model()}
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        self._model = weakref.ref(state["model"])
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        model: Any = self._model()
-        if getattr(model, "_hf_peft_config_loaded", False):
-            return type(model).save_pretrained(model, *arguments, **named)
-        raise ConfigError("this model's experts are shared among ranks, and each rank has a part of it; "
-                          "moeloom.torch.save_pretrained(model, folder, mesh), called on every rank, saves the whole")
-
-
-def refuse_own_save(model: Any) -> None:
-    """From here on model.save_pretrained says that it would write a part of the model, where it has one. A PeftModel
-    saves its adapters as ever; the model inside of it refuses."""
-    if hasattr(model, "get_base_model"):
-        model = model.get_base_model()
-    if hasattr(type(model), "save_pretrained"):
-        model.__dict__["save_pretrained"] = _Refusal(model)

@@ -91,7 +91,7 @@ def on_ranks(mesh, base, port):
     """On each rank: every run, first over MPI alone and then beside torch.distributed."""
     from moeloom.loading import shard
     from moeloom.trainer import ExpertParallel
-    found = {"refused": _refusals(mesh, base)}
+    found = {"refused": _refusals(mesh, base), "routers": _routers(mesh, base), "lazy": _lazy(mesh, base)}
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     for word, names in (("mpi", RUNS), ("ddp", BESIDE_DDP)):
         for name in names:
@@ -127,6 +127,60 @@ def _uneven(mesh, base):
     one.training_step = noted
     one.train()
     return {"steps": one.state.global_step, "seen": seen}
+
+
+def _routers(mesh, base):
+    """A rank's loss as it is scaled for the mean over ranks: of tokens as many times as there are ranks, of routers
+    once."""
+    from moeloom.loading import shard
+    from moeloom.trainer import ExpertParallel
+    model = models.make("qwen3_moe", output_router_logits=True, router_aux_loss_coef=0.5)
+    one = trainer(shard(model.train(), mesh), Path(base, "routers"), mesh.size, [ExpertParallel(mesh)])
+    batch, items = collate(rows()[2 * mesh.rank:][:2]), torch.tensor(30)
+    got, outputs = one.compute_loss(model, dict(batch), return_outputs=True, num_items_in_batch=items)
+    routers = 0.5 * outputs.aux_loss.item()
+    plain = model(**batch, num_items_in_batch=items).loss.item() - routers
+    assert routers > 0.1
+    return {"got": got.item(), "wanted": mesh.size * plain + routers}
+
+
+def _lazy(mesh, base):
+    """Of the registry of transformers 5: experts that are shared in the first forward, or as Trainer begins."""
+    try:
+        from moeloom import hf
+    except ImportError:
+        return None
+    from moeloom.torch._shares import placed
+    from moeloom.trainer import ExpertParallel
+    hf.register(mesh)
+    model = models.make("qwen3_moe").train()
+    model.set_experts_implementation("moeloom")
+    trainer(model, Path(base, "never"), mesh.size, [ExpertParallel(mesh)])
+    found = {"shared": len(placed(model))}
+    model = models.make("qwen3_moe").train()
+    model.set_experts_implementation("moeloom")
+    found["before"] = len(placed(model))
+    ids = torch.tensor([[1, 2, 3]])
+    model(ids)
+    found["save"] = _said(lambda: model.save_pretrained(Path(base, "never")))
+    model.set_experts_implementation("eager")
+    found["eager"] = _said(lambda: model(ids))
+    import peft
+    around = peft.get_peft_model(models.make("qwen3_moe").train(), peft.LoraConfig(
+        r=2, target_modules=["q_proj"], target_parameters=["mlp.experts.gate_up_proj"]))
+    found["adapters"] = _said(lambda: hf.shard(around, mesh))
+    around.base_model.model.set_experts_implementation("moeloom")
+    found["adapters, lazy"] = _said(lambda: around(ids))
+    hf.register()
+    return found
+
+
+def _said(action):
+    try:
+        action()
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _refusals(mesh, base):

@@ -86,6 +86,19 @@ def test_rows_that_do_not_divide(results):
     assert len(seen) == 24 and sorted(set(seen)) == sorted({row["input_ids"][0] for row in first})
 
 
+def test_the_loss_of_routers_counts_once(results):
+    for routers in (rank["routers"] for rank in results):
+        assert routers["got"] == pytest.approx(routers["wanted"], rel=1e-5)
+
+
+def test_experts_that_are_shared_in_their_first_forward(results):
+    for lazy in (rank["lazy"] for rank in results if rank["lazy"]):
+        assert lazy["shared"] == 4 and lazy["before"] == 0
+        assert "save_pretrained(model, folder, mesh)" in lazy["save"]
+        assert 'experts_implementation="eager" would compute with this rank' in lazy["eager"]
+        assert "on a stack of experts" in lazy["adapters"] and "on a stack of experts" in lazy["adapters, lazy"]
+
+
 def test_says_what_trainer_may_not_do(results):
     for said in (rank["refused"] for rank in results):
         assert "max_grad_norm = 1.0" in said["clipping"] and "max_norm=1.0" in said["clipping"]

@@ -37,10 +37,11 @@ class ExpertParallel(TrainerCallback):
     max_norm: what gradients are clipped to; `grad_norm` in logs is the norm before. loss: what finish_gradients makes
     of the ranks' losses. Trainer's own loss is for "mean": with average_tokens_across_devices (its default) the mean
     over the tokens of all ranks, as of one process with the larger batch; without, the mean of the ranks' means; of
-    the routers' loss that models add, the mean of the ranks' own in both. "sum"
-    is for a compute_loss_func whose losses are to be added, with average_tokens_across_devices=False. Losses in logs
-    are means over ranks, and rank 0 logs. A dataset that does not divide among ranks begins again for the last batch,
-    as Trainer does it. trainer.save_model(folder), on every rank, saves the whole model.
+    the routers' loss that models add, the mean of the ranks' own in both. "sum" is for a compute_loss_func whose losses
+    are to be added, with average_tokens_across_devices=False. Losses in logs are means over ranks, and rank 0 logs. A
+    dataset that does not divide among ranks begins again for the last batch, as Trainer does it. Experts that
+    hf.register(mesh) would share in their first forward are shared now. trainer.save_model(folder), on every rank,
+    saves the whole model.
 
     Raises ConfigError where Trainer would clip, or save checkpoints, of a part of the model.
     """

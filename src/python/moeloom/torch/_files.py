@@ -93,7 +93,7 @@ def together(mesh: Any, action: Callable[[], T], what: str = "") -> T:
 
 def _kind_of(error: Exception) -> str:
     """Its class, or of what that is derived, as other ranks know it."""
-    names = [kind.__name__ for kind in type(error).__mro__ if _class_of(kind.__name__) is kind]
+    names: List[str] = [kind.__name__ for kind in type(error).__mro__ if _class_of(kind.__name__) is kind]
     return names[0]
 
 

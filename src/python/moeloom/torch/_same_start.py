@@ -34,8 +34,8 @@ def require_the_same_start(model: nn.Module, mesh: Any) -> None:
         if differs:
             raise ConfigError(
                 f"{differs.name} has other values on rank {differs.other} than on rank {differs.rank} in the first "
-                "step; make the model, and adapters that begin at random, right after the same torch.manual_seed(...) "
-                "on every rank, or give all the same by moeloom.torch.load_checkpoint")
+                "step; make the model with the same seed on every rank, and adapters before experts are shared, or "
+                "right after the same torch.manual_seed(...); or moeloom.torch.load_checkpoint gives all the same")
     model.__dict__[_MARK] = True
 
 

@@ -24,7 +24,7 @@ from ._over_ranks import from_first, gather, pad
 from .errors import ConfigError
 from .loading import shard
 from .torch._guards import keep_from_ddp
-from .torch._shares import mesh_of
+from .torch._shares import mesh_for, mesh_of
 from .torch.parallel import LOSSES, finish_gradients, require_max_norm
 from .torch.save import save_pretrained
 
@@ -57,7 +57,7 @@ class ExpertParallel(TrainerCallback):
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         _check(args)
         trainer = self._trainer = _caller()
-        _share_now(trainer.model, self.mesh)
+        _share_now(trainer.model, mesh_for(trainer.model, self.mesh))
         if str(getattr(args.parallel_mode, "value", args.parallel_mode)) == "distributed":
             _beside_ddp(trainer, self.mesh)
         elif self.mesh.size > 1:

@@ -105,7 +105,7 @@ def _of_its_kind(error: Exception) -> Exception:
     """What another rank told, as an error of the class that it had there."""
     for word in str(error).split(": "):
         kind = _class_of(word.rpartition(" ")[2])
-        if isinstance(kind, type) and issubclass(kind, Exception):
+        if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
             return error if isinstance(error, kind) else kind(str(error))
     return error
 

@@ -78,7 +78,8 @@ told("backward", "barrier", "ranks 0,2 are in the backward of layer 1", "rank 1 
 told("barrier", "forward", "ranks 0,2 are in a barrier", "rank 1 is in the forward of layer 1", "as many forwards")
 told("backward", "backward of the second", "ranks 0,2 are in the backward of layer 1 of forward 1 (call",
      "rank 1 is in the backward of layer 1 of forward 2 (call")
-told("of no number", "another of none", "ranks 0,2 are in the forward of layer 2 (", "rank 1 is in the forward of layer 3 (")
+told("of no number", "another of none", "ranks 0,2 are in the forward of layer 2 (",
+     "rank 1 is in the forward of layer 3 (")
 print("told", flush=True)
 """, seconds=60)
         self.assertEqual(done.out.count("told"), 3, done.text)

@@ -6,7 +6,7 @@ from typing import Any, Tuple
 
 
 class Passes:
-    """Through experts of this rank, since gradients were finished last: forwards that have a backward, and backwards."""
+    """Through experts, since gradients were finished last: forwards that have a backward, and backwards."""
 
     def __init__(self) -> None:
         self.forwards = self.backwards = 0

@@ -44,7 +44,7 @@ class Register(unittest.TestCase):
         seen = []
         down.register_hook(seen.append)
         for grads, times in (("kept", 0), ("autograd", 1), ("kept", 1)):
-            self.register(SimpleNamespace(size=1, ep=1), grads)
+            self.register(grads=grads)
             for got, one in zip(gradients(a_model), wanted):
                 self.assertLess(difference(got, one), 1e-5)
             self.assertEqual(sum(grad is not None for grad in seen), times, grads)

@@ -92,6 +92,15 @@ void make(ml_experts* experts, ml_trip* trip, int ranks, int rank, Index routing
   }
 }
 
+ml_experts* opened(ml_group* group, const char* dispatcher = nullptr, Index chunks = 0) {
+  ml_experts_settings settings{};
+  settings.size = sizeof settings, settings.num_experts = kExperts, settings.layer = 3;
+  settings.dispatcher = dispatcher, settings.chunks = chunks;
+  ml_experts* experts = nullptr;
+  EXPECT_OK(ml_experts_open(group, &settings, &experts));
+  return experts;
+}
+
 TEST(CRanksDispatch, RowsComeToTheirExpertsAndHomeByEveryDispatcher) {
   ml_group* group = nullptr;
   EXPECT_OK(ml_group_world(&group));
@@ -99,11 +108,7 @@ TEST(CRanksDispatch, RowsComeToTheirExpertsAndHomeByEveryDispatcher) {
   for (const char* kind : {"alltoall", "shared", "hierarchical"})
     for (const Index chunks : {0, 2}) {
       SCOPED_TRACE(std::string(kind) + " in " + std::to_string(chunks));
-      ml_experts_settings settings{};
-      settings.size = sizeof settings, settings.num_experts = kExperts, settings.layer = 3;
-      settings.dispatcher = kind, settings.chunks = chunks;
-      ml_experts* experts = nullptr;
-      EXPECT_OK(ml_experts_open(group, &settings, &experts));
+      ml_experts* const experts = opened(group, kind, chunks);
       ml_trip* trips[3] = {};
       for (Index routing = 0; routing < 3; ++routing) {
         const Brought mine(rank, routing, ML_F32);
@@ -125,12 +130,8 @@ TEST(CRanksDispatch, SumsHaveTheSameBitsByEveryDispatcher) {
   const Brought mine(static_cast<int>(ml_group_rank(group)), 0, ML_F32);
   std::vector<std::vector<float>> sums;
   for (const char* kind : {"alltoall", "shared", "hierarchical"}) {
-    ml_experts_settings settings{};
-    settings.size = sizeof settings, settings.num_experts = kExperts, settings.layer = 0;
-    settings.dispatcher = kind, settings.chunks = 0;
-    ml_experts* experts = nullptr;
+    ml_experts* const experts = opened(group, kind);
     ml_trip* trip = nullptr;
-    EXPECT_OK(ml_experts_open(group, &settings, &experts));
     EXPECT_OK(ml_dispatch_plan(experts, Array::integers(mine.ids, {mine.tokens, kTopK}), &trip));
     const Array rows(random_matrix(ml_trip_rows(trip), 33, at(50 + ml_group_rank(group)))),
         y({mine.tokens, 33});
@@ -148,12 +149,8 @@ TEST(CRanksDispatch, WhatDiffersFromRankToRankIsToldToAll) {
   ml_group* group = nullptr;
   EXPECT_OK(ml_group_world(&group));
   const bool is_last = ml_group_rank(group) == ml_group_size(group) - 1;
-  ml_experts_settings settings{};
-  settings.size = sizeof settings, settings.num_experts = kExperts, settings.layer = 0;
-  settings.dispatcher = nullptr, settings.chunks = 0;
-  ml_experts* experts = nullptr;
+  ml_experts* const experts = opened(group);
   ml_trip* trip = nullptr;
-  EXPECT_OK(ml_experts_open(group, &settings, &experts));
   EXPECT_OK(ml_dispatch_plan(experts, Array::integers({0, 1, 2}, {1, 3}), &trip));
   const Index count = ml_trip_rows(trip);
   const Index tokens = is_last ? 2 : 1;
@@ -174,10 +171,7 @@ TEST_P(Differing, AreRefused) {
   EXPECT_OK(ml_group_world(&group));
   if (ml_group_size(group) > 1) {
     const bool is_last = ml_group_rank(group) == ml_group_size(group) - 1;
-    ml_experts_settings settings{};
-    settings.size = sizeof settings, settings.num_experts = kExperts;
-    ml_experts* experts = nullptr;
-    EXPECT_OK(ml_experts_open(group, &settings, &experts));
+    ml_experts* const experts = opened(group);
     ml_trip* trips[2] = {};
     for (ml_trip*& trip : trips)
       EXPECT_OK(ml_dispatch_plan(experts, Array::integers({0, 1, 2}, {1, 3}), &trip));
@@ -202,12 +196,8 @@ TEST(CRanksDispatch, RanksMayChooseOtherNumbersOfExperts) {
   ml_group* group = nullptr;
   EXPECT_OK(ml_group_world(&group));
   const bool is_first = ml_group_rank(group) == 0;
-  ml_experts_settings settings{};
-  settings.size = sizeof settings, settings.num_experts = kExperts;
-  settings.dispatcher = nullptr, settings.chunks = 0;
-  ml_experts* experts = nullptr;
+  ml_experts* const experts = opened(group);
   ml_trip* trip = nullptr;
-  EXPECT_OK(ml_experts_open(group, &settings, &experts));
   const Index top_k = is_first ? 7 : 1, tokens = 64;
   std::vector<Index> ids;
   for (Index slot = 0; slot < tokens * top_k; ++slot) ids.push_back(slot % top_k);

@@ -127,7 +127,7 @@ def _trained(model: nn.Module) -> Tuple[List[Trained], List[Trained], int]:
 
 def _add_squares(each: Trained, squares: torch.Tensor, factors: Dict[int, float]) -> None:
     grad = each.parameter.grad
-    if grad is None:
+    if grad is None or not grad.numel():
         return
     rows = plain(grad.detach()).reshape(len(each.slots), -1)
     sums = torch.empty(len(each.slots), dtype=torch.float64)

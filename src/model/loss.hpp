@@ -10,13 +10,14 @@
 
 namespace moeloom {
 
-/// logits = logit_scale * (hidden weight^T + bias).
+/// logits = logit_scale * (hidden weight^T + bias), or logit_cap tanh(that / logit_cap).
 struct HeadWeights {
   ConstRows weight;                  // [V, D]
   MatrixView grad = {};              // without rows: frozen, not computed
   std::span<const float> bias = {};  // [V] or empty
   std::span<float> bias_grad = {};   // empty: frozen, not computed
   float logit_scale = 1;
+  float logit_cap = 0;  // Gemma4's; 0: none
 };
 
 /// [T, D] -> [T, V].

@@ -117,7 +117,7 @@ void add_mixer(const AttentionSpec& spec, const ModelConfig& config, Modules& mo
                          (spec.chunk > 0 ? ", chunks of " + count(spec.chunk, "tokens") : "") +
                          (spec.sinks ? ", a sink a head" : "") +
                          ": products on tiles of its own, no kernel has another"});
-  if (spec.output_gate) modules.push_back({"self_attn output gate", "", "context * sigmoid(gate)"});
+  if (spec.gate) modules.push_back({"self_attn output gate", "", "context * sigmoid(gate)"});
   modules.push_back(dense_module("self_attn." + config.family().attention.output, spec.output_width(),
                                  spec.hidden_size, spec.output_bias));
 }

@@ -64,6 +64,12 @@ void check_scaling(const NtkAlphaScaling& scaling, const RopeSettings& settings)
   require(settings.rotary_dim > 2, "rope: alpha needs more than one pair");
 }
 
+void check_scaling(const ProportionalScaling& scaling, const RopeSettings& settings) {
+  require_positive(scaling.factor, "factor");
+  require(scaling.turned >= 0 && 2 * scaling.turned <= settings.rotary_dim,
+          "rope: turned pairs must be among the " + std::to_string(settings.rotary_dim / 2));
+}
+
 void check(const RopeSettings& settings) {
   require(settings.rotary_dim >= 0 && settings.rotary_dim % 2 == 0,
           "rotary_dim must be even, not " + std::to_string(settings.rotary_dim));
@@ -140,6 +146,11 @@ void scale(Frequencies& frequencies, const NtkAlphaScaling& scaling, const RopeS
         std::pow(scaling.alpha, -2.0 * static_cast<double>(i) / static_cast<double>(settings.rotary_dim - 2));
 }
 
+void scale(Frequencies& frequencies, const ProportionalScaling& scaling, const RopeSettings&, Index) {
+  for (double& frequency : frequencies) frequency /= scaling.factor;
+  std::fill(frequencies.begin() + scaling.turned, frequencies.end(), 0.0);
+}
+
 double attention_factor_of(const std::monostate&, Index) {
   return 1;
 }
@@ -150,6 +161,9 @@ double attention_factor_of(const Llama3Scaling&, Index) {
   return 1;
 }
 double attention_factor_of(const NtkAlphaScaling&, Index) {
+  return 1;
+}
+double attention_factor_of(const ProportionalScaling&, Index) {
   return 1;
 }
 

@@ -41,7 +41,7 @@ ProjectedHeads::ProjectedHeads(const AttentionSpec& spec, const ParameterStore& 
 }
 
 AttentionHeads ProjectedHeads::parts_of(MatrixView qkv) const {
-  const Index keys = spec_.query_width() + spec_.gate_width();
+  const Index keys = spec_.query_width() + spec_.gate_rows();
   const Index values = keys + spec_.key_width();
   return {qkv.cols_from(0, spec_.query_width()), qkv.cols_from(keys, spec_.key_width()),
           qkv.cols_from(values, spec_.value_width())};
@@ -103,7 +103,7 @@ void ProjectedHeads::backward(const KernelTable& kernels, const MixerContext& co
   if (spec_.temperature) apply(*spec_.temperature, context.position_ids, d_query);
   if (!spec_.qk_norm_after_rope) turn_back(kernels, context, d_query, d_key);
   if (query_norm_) {
-    const Index keys = spec_.query_width() + spec_.gate_width();
+    const Index keys = spec_.query_width() + spec_.gate_rows();
     const ConstMatrixView projected = saved_.projected.view();
     query_norm_->backward(kernels.rmsnorm, d_query, projected.cols_from(0, spec_.query_width()),
                           saved_.query_inv_rms, d_parts.query);

@@ -74,7 +74,7 @@ class ProjectedHeads {
   AttentionHeads parts_of(MatrixView qkv) const;
   template <typename T>
   BasicView<T> gate_of(BasicView<T> qkv) const {
-    return qkv.cols_from(spec_.query_width(), spec_.gate_width());
+    return qkv.cols_from(spec_.query_width(), spec_.gate_rows());
   }
   void turn(const KernelTable& kernels, const MixerContext& context, const AttentionHeads& heads) const;
   void turn_back(const KernelTable& kernels, const MixerContext& context, MatrixView d_query,

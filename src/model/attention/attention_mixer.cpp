@@ -11,7 +11,7 @@ namespace {
 std::variant<ProjectedHeads, LatentHeads> make_heads(const AttentionSpec& spec, const ParameterStore& store) {
   if (!spec.latent) return ProjectedHeads(spec, store);
   require(
-      !spec.output_gate && !spec.temperature && spec.rope != kNoRope && spec.qk_norm == QkNorm::kNone,
+      !spec.gate && !spec.temperature && spec.rope != kNoRope && spec.qk_norm == QkNorm::kNone,
       spec.prefix + ": latent attention has a rotary embedding, and no gate, temperature or norm of heads");
   return LatentHeads(spec, store);
 }
@@ -24,7 +24,7 @@ AttentionMixer::AttentionMixer(const AttentionSpec& spec, const ParameterStore& 
       sums_(store.sums(Placement::kWorld)),
       output_(Linear::of_module(store, spec.prefix + "o_proj", spec.output_bias)) {
   require(output_.in() == spec.output_width(), spec.prefix + "o_proj must read heads * value_dim columns");
-  require(!spec.output_gate || spec.value_dim == spec.head_dim,
+  require(!spec.gate || spec.value_dim == spec.head_dim,
           spec.prefix + "q_proj gives a gate of a query's size, which must be that of a value");
   if (!spec.sinks) return;
   const Parameter& sinks = store.find(spec.prefix + "sinks");
@@ -65,12 +65,12 @@ void AttentionMixer::attend(const AttentionShape& shape, const ConstAttentionHea
 }
 
 ConstRows AttentionMixer::output_input() const {
-  if (spec_.output_gate) return gated_.rows();
+  if (spec_.gate) return gated_.rows();
   return context_;
 }
 
 void AttentionMixer::write_output(const KernelTable& kernels, MatrixView output, Write mode) {
-  if (spec_.output_gate)
+  if (spec_.gate)
     sigmoid_gate_forward(
         context_, gated_heads().gate(),
         gated_.reshape_uninitialised(kernels.dense.element, output.rows, spec_.output_width()));
@@ -120,7 +120,7 @@ void AttentionMixer::backward(const KernelTable& kernels, const MixerContext& co
   std::visit(
       [&](auto& sources) {
         const AttentionHeads d_heads = sources.gradients(d_output.rows, workspace.heads);
-        if (spec_.output_gate) backward_gate(workspace);
+        if (spec_.gate) backward_gate(workspace);
         if (!d_sinks_.empty()) backward_sinks(workspace.d_context);
         attention_backward(shape(context, context.sequence_length), sources.heads(), context_, log_sum_exp_,
                            workspace.d_context, d_heads);

@@ -54,7 +54,7 @@ AttentionSpec attention_of(const ModelConfig& config, Index layer, const std::st
   spec.norm = norm_settings(config);
   spec.qk_norm_after_rope = family.qk_norm_after_rope;
   spec.qk_norm_weight = family.qk_norm_weight;
-  spec.output_gate = family.output_gate;
+  if (family.output_gate) spec.gate = OutputGate{.with_query = true};
   spec.sinks = family.sinks;
   spec.qkv_bias = config.attention_bias;
   spec.output_bias = config.attention_bias && family.bias.of_output;

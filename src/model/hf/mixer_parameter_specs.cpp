@@ -81,7 +81,7 @@ void add_gated_projection(Specs& specs, const Naming& naming, const AttentionSpe
 }
 
 void add_projection(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
-  if (spec.output_gate) return add_gated_projection(specs, naming, spec);
+  if (spec.gate_rows() > 0) return add_gated_projection(specs, naming, spec);
   const std::string& at = spec.prefix;
   const std::string file = naming.in_file(at);
   const Parts parts = {{file + "q_proj", spec.query_width()},

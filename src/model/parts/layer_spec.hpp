@@ -5,156 +5,15 @@
 // for every family except norms, whose names say where they stand.
 #pragma once
 
+#include "model/parts/mixer_spec.hpp"
 #include "moe/routing/router.hpp"
-#include "moeloom/kernels/elementwise/rmsnorm.hpp"
 #include "moeloom/kernels/elementwise/swiglu.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <variant>
 
 namespace moeloom {
-
-enum class NormKind {
-  kRms,
-  kLayer,  // around the mean, with a bias: NAME.bias beside NAME.weight (PhiMoE)
-};
-
-struct NormSpec {
-  std::string name;  // of the parameter: "model.layers.0.input_layernorm.weight"
-  Index width = 0;
-  RmsNormSettings settings;  // of a LayerNorm its eps
-  NormKind kind = NormKind::kRms;
-
-  /// Of a LayerNorm.
-  std::string bias_name() const { return name.substr(0, name.rfind('.')) + ".bias"; }
-};
-
-/// RMSNorm of q and k.
-enum class QkNorm {
-  kNone,
-  kPerHead,     // over each head, weight [head_dim] (Qwen3, Gemma3)
-  kWholeWidth,  // over all heads at once, weight [heads * head_dim] (OLMoE)
-};
-
-/// Multi-head latent attention (DeepSeek-V3): q and [k, v] come through narrow projections with a norm.
-///
-///   q = q_b(norm(q_a x)), or q_proj x if q_rank = 0     [heads * (nope_dim + rope_dim)]
-///   [c, k_rope] = kv_a x                                [kv_rank + rope_dim], one k_rope for all heads
-///   [k_nope, v] = kv_b(norm(c)), head by head           [heads * (nope_dim + value_dim)]
-struct LatentSpec {
-  Index q_rank = 0;
-  Index kv_rank = 0;
-  Index nope_dim = 0;
-  Index rope_dim = 0;
-  RmsNormSettings norm;  // of both latents; HF leaves rms_norm_eps out of it
-
-  /// Rows of kv_a_proj_with_mqa.
-  Index key_value_low_width() const { return kv_rank + rope_dim; }
-};
-
-/// Of queries in layers without rotary embedding (Llama4): at position t of its sequence or segment a query
-/// is multiplied by 1 + scale ln(1 + floor((t + 1) / floor)).
-struct QueryTemperature {
-  double scale = 0.1;
-  double floor = 8192;
-};
-
-/// AttentionSpec::rope of a layer that does not turn q and k.
-inline constexpr Index kNoRope = -1;
-
-/// Parameters behind `prefix`: qkv_proj.weight (q, gate, k, v rows), o_proj.weight, .bias of either,
-/// q_norm.weight, k_norm.weight, sinks; latent: q_proj.weight or q_a_proj.weight, q_a_layernorm.weight,
-/// q_b_proj.weight, then kv_a_proj_with_mqa.weight, kv_a_layernorm.weight, kv_b_proj.weight, with .bias at
-/// q_a, kv_a where qkv_bias.
-struct AttentionSpec {
-  std::string prefix;  // "model.layers.0.self_attn."
-  Index hidden_size = 0;
-  Index heads = 0;
-  Index kv_heads = 0;
-  Index head_dim = 0;   // of q and k
-  Index value_dim = 0;  // of v
-  std::optional<LatentSpec> latent;
-  QkNorm qk_norm = QkNorm::kNone;
-  RmsNormSettings norm;             // of q and k
-  bool qk_norm_after_rope = false;  // HunYuan, Llama4
-  bool qk_norm_weight = true;       // Llama4's has none
-  bool qkv_bias = false;
-  bool output_bias = false;
-  bool output_gate = false;  // q_proj gives a gate, too: o_proj reads context * sigmoid(gate) (Qwen3-Next)
-  bool sinks = false;        // one a head in the softmax's sum (gpt_oss)
-  Index rope = 0;            // which of ModelConfig::ropes(); kNoRope
-  std::optional<QueryTemperature> temperature = {};
-  Index window = 0;  // keys j with i - window < j <= i; 0: all j <= i
-  Index chunk = 0;   // keys j with j / chunk = i / chunk; 0: all
-  float scale = 1;   // of the scores
-
-  /// The most keys that a query sees; 0: all before it.
-  Index reach() const { return window > 0 && chunk > 0 ? std::min(window, chunk) : window + chunk; }
-  Index query_width() const { return heads * head_dim; }
-  Index key_width() const { return kv_heads * head_dim; }
-  Index value_width() const { return kv_heads * value_dim; }
-  Index output_width() const { return heads * value_dim; }  // what o_proj reads
-  /// Rows of kv_b_proj, of latent attention.
-  Index key_value_width() const { return heads * (latent->nope_dim + value_dim); }
-  Index gate_width() const { return output_gate ? output_width() : 0; }
-  /// Rows of qkv_proj.
-  Index projected_width() const { return query_width() + gate_width() + key_width() + value_width(); }
-};
-
-/// Parameters behind `prefix`: in_proj.weight [3 D, D] (B, C, X), conv.weight [D, taps], out_proj.weight,
-/// .bias of all three (mixer/short_conv.hpp).
-struct ShortConvSpec {
-  std::string prefix;  // "model.layers.0.conv."
-  Index hidden_size = 0;
-  Index taps = 0;  // tokens that the convolution sees, its own the last
-  bool bias = false;
-};
-
-/// Parameters behind `prefix`: in_proj.weight (q, k, v, z, b, a rows), conv1d.weight [q k v, taps], A_log,
-/// dt_bias, norm.weight [value_dim], out_proj.weight (mixer/delta_net.hpp).
-struct DeltaNetSpec {
-  std::string prefix;  // "model.layers.0.linear_attn."
-  Index hidden_size = 0;
-  Index key_heads = 0;    // of q and k
-  Index value_heads = 0;  // of v, z, b and a; a multiple
-  Index key_dim = 0;
-  Index value_dim = 0;
-  Index taps = 0;        // of the convolution
-  RmsNormSettings norm;  // of each head's output
-
-  Index key_width() const { return key_heads * key_dim; }
-  Index value_width() const { return value_heads * value_dim; }
-  Index mixed_width() const { return 2 * key_width() + value_width(); }
-  /// Rows of in_proj.
-  Index projected_width() const { return mixed_width() + value_width() + 2 * value_heads; }
-
-  // Columns of what in_proj gives; of v also behind the convolution.
-  template <typename T>
-  BasicView<T> mixed_of(BasicView<T> x) const {
-    return x.cols_from(0, mixed_width());
-  }
-  template <typename T>
-  BasicView<T> values_of(BasicView<T> x) const {
-    return x.cols_from(2 * key_width(), value_width());
-  }
-  template <typename T>
-  BasicView<T> z_of(BasicView<T> x) const {
-    return x.cols_from(mixed_width(), value_width());
-  }
-  template <typename T>
-  BasicView<T> b_of(BasicView<T> x) const {
-    return x.cols_from(mixed_width() + value_width(), value_heads);
-  }
-  template <typename T>
-  BasicView<T> a_of(BasicView<T> x) const {
-    return x.cols_from(mixed_width() + value_width() + value_heads, value_heads);
-  }
-};
-
-/// What moves information from token to token.
-using MixerSpec = std::variant<AttentionSpec, ShortConvSpec, DeltaNetSpec>;
 
 /// down(act(gate x) * up x). Parameters behind `prefix`: gate_up_proj.weight (gate rows first),
 /// down_proj.weight, .bias of either.
@@ -174,8 +33,14 @@ struct SharedExpertSpec {
   bool bias = false;
 };
 
-/// Parameters behind `prefix`: gate.weight, gate.bias, gate.e_score_correction_bias, experts.gate_up_proj,
-/// experts.down_proj, experts.gate_up_proj_bias, experts.down_proj_bias.
+/// A router that reads the residual stream itself, normed in its own way (Gemma4): scale * norm(h).
+struct RouterNorm {
+  NormSpec norm;
+  float scale = 1;
+};
+
+/// Parameters behind `prefix`: gate.weight, gate.bias, gate.e_score_correction_bias, gate.per_expert_scale
+/// [E], experts.gate_up_proj, experts.down_proj, experts.gate_up_proj_bias, experts.down_proj_bias.
 struct MoeSpec {
   std::string prefix;  // "model.layers.0.mlp."
   Index hidden_size = 0;
@@ -185,20 +50,61 @@ struct MoeSpec {
   bool correction_bias = false;  // the router has one
   bool router_bias = false;      // of the logits
   bool expert_bias = false;      // of both products of every expert
+  bool expert_scale = false;     // the weight of expert e is multiplied by a trained number (Gemma4)
+  std::optional<RouterNorm> router_norm = {};  // else the router reads what the experts read
   std::optional<SharedExpertSpec> shared = {};
+  float output_scale = 1;  // of routed and shared experts' sum (Cohere2: their mean)
 };
 
-/// hidden += residual_scale * output_norm(mixer(norm(hidden))), then the same with the MLP or the experts.
+/// Norms of a layer that has an MLP and experts side by side (Gemma4):
+///   hidden += feed_forward_output_norm(mlp_output(mlp(feed_forward_norm(hidden)))
+///                                      + experts_output(experts(experts_input(hidden))))
+struct SideBySideNorms {
+  NormSpec mlp_output;
+  NormSpec experts_input;
+  NormSpec experts_output;
+};
+
+/// hidden += norm(projection(act(gate hidden) * u)), u [P] the layer's part of what PerLayerEmbeddingSpec
+/// makes of a token (Gemma4). Parameters behind `prefix`: per_layer_input_gate.weight [P, D],
+/// per_layer_projection.weight [D, P].
+struct PerLayerInputSpec {
+  std::string prefix;  // "model.layers.0."
+  Index hidden_size = 0;
+  Index width = 0;  // P
+  Activation act = Activation::kSilu;
+  NormSpec norm;
+};
+
+/// Of a token with id i and embedding h0 (scaled), for all layers at once, L parts of P numbers:
+///   u = (norm(projection_scale * projection h0) + embedding_scale * table[i]) / sqrt(2)
+/// the norm of each part alone. Parameters: model.embed_tokens_per_layer.weight [V, L P],
+/// model.per_layer_model_projection.weight [L P, D].
+struct PerLayerEmbeddingSpec {
+  Index width = 0;  // P
+  Index layers = 0;
+  Index vocab_size = 0;
+  float embedding_scale = 1;
+  float projection_scale = 1;
+  NormSpec norm;
+};
+
+/// hidden += residual_scale * output_norm(mixer(norm(hidden))), then the same with the MLP or the experts; or
+/// at once, hidden += mixer(norm(hidden)) + feed_forward(norm(hidden)).
 struct LayerSpec {
   Index hidden_size = 0;
   std::optional<NormSpec> mixer_norm;
   MixerSpec mixer;
   std::optional<NormSpec> mixer_output_norm;
   std::optional<NormSpec> feed_forward_norm;
-  std::optional<MlpSpec> mlp;  // this or moe
+  std::optional<MlpSpec> mlp;  // this or moe; both with side_by_side
   std::optional<MoeSpec> moe;
+  std::optional<SideBySideNorms> side_by_side = {};
   std::optional<NormSpec> feed_forward_output_norm;
   float residual_scale = 1;  // Granite's residual_multiplier
+  bool parallel = false;     // both halves read mixer_norm, and there is no other norm (Cohere2)
+  std::optional<PerLayerInputSpec> per_layer_input = {};  // behind the second half
+  std::string scalar = {};  // a frozen parameter [1] that the layer's output is multiplied by (Gemma4)
 
   /// Null where the mixer is another.
   const AttentionSpec* attention() const { return std::get_if<AttentionSpec>(&mixer); }

@@ -122,11 +122,12 @@ inline std::vector<AttentionCase> attention_cases() {
               s.temperature = QueryTemperature{.scale = 0.5, .floor = 2};
             }),
        {}},
-      {"gate", with(plain, [](auto& s) { s.output_gate = true; }), {}},
+      {"gate", with(plain, [](auto& s) { s.gate = OutputGate{.with_query = true}; }), {}},
       {"gate_norm_and_partial_rotation_of_qwen3_next",
        with(plain,
             [](auto& s) {
-              s.output_gate = s.qkv_bias = s.output_bias = true;
+              s.gate = OutputGate{.with_query = true};
+              s.qkv_bias = s.output_bias = true;
               s.qk_norm = QkNorm::kPerHead;
               s.norm.weight_offset = 1;
             }),
@@ -136,7 +137,8 @@ inline std::vector<AttentionCase> attention_cases() {
       {"gate_and_sinks_in_chunks",
        with(plain,
             [](auto& s) {
-              s.output_gate = s.sinks = true;
+              s.gate = OutputGate{.with_query = true};
+              s.sinks = true;
               s.chunk = 5;
               s.window = 3;
             }),

@@ -104,7 +104,7 @@ AttentionSpec GoldenLayer::spec_of() const {
             .weight_offset = hf.starts_with("Qwen3Next") ? 1.0f : 0.0f};
   s.qkv_bias = c.boolean_or("attention_bias", false);
   s.output_bias = s.qkv_bias && reference.biased_output;
-  s.output_gate = hf.starts_with("Qwen3Next");
+  if (hf.starts_with("Qwen3Next")) s.gate = OutputGate{.with_query = true};
   s.sinks = hf.starts_with("GptOss");
   s.window = mask == "sliding" ? c.integer("sliding_window") : 0;
   s.chunk = mask == "chunked" ? c.integer("attention_chunk_size") : 0;
@@ -135,7 +135,7 @@ struct Part {
 /// q_proj has each head's query and then its gate; the parameter all queries and then all gates.
 void add_queries(const AttentionSpec& s, const std::string& end, std::vector<Part>& parts) {
   const std::string to = kPrefix + "qkv_proj" + end;
-  if (!s.output_gate) return parts.push_back({"q_proj" + end, 0, s.query_width(), to, 0});
+  if (!s.gate) return parts.push_back({"q_proj" + end, 0, s.query_width(), to, 0});
   for (Index head = 0; head < s.heads; ++head)
     for (Index part = 0; part < 2; ++part)
       parts.push_back({"q_proj" + end, (2 * head + part) * s.head_dim, s.head_dim, to,

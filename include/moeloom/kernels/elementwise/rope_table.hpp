@@ -76,8 +76,16 @@ struct NtkAlphaScaling {
   bool operator==(const NtkAlphaScaling&) const = default;
 };
 
-using RopeScaling =
-    std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling, LongRopeScaling, NtkAlphaScaling>;
+/// Gemma4's "proportional": pairs reach across the whole head, and of the rotary_dim / 2 only the first
+/// `turned` turn, at frequency_i / factor; the others have a frequency of 0.
+struct ProportionalScaling {
+  Index turned = 0;
+  double factor = 1;
+  bool operator==(const ProportionalScaling&) const = default;
+};
+
+using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling, LongRopeScaling,
+                                 NtkAlphaScaling, ProportionalScaling>;
 
 /// The angles of some layers of a model. No scaling: std::monostate.
 struct RopeSettings {
@@ -86,6 +94,7 @@ struct RopeSettings {
   RopePairs pairs = RopePairs::kHalfSplit;
   RopeScaling scaling = {};
   Index first_dim = 0;  // the first turned element of a head; those before it pass through
+  bool operator==(const RopeSettings&) const = default;
 };
 
 /// 1 + 0.1 mscale ln(factor), 1 for factors up to 1. DeepSeek also multiplies its attention scores by the

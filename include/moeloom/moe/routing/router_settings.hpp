@@ -1,5 +1,6 @@
 // A router as a composition of choices; a family of models is a row of these.
 //
+//   cap      logit = c tanh(logit / c) where logit_cap c is not 0
 //   score    s = softmax over all experts, or sigmoid or sqrt(softplus) of each logit, in fp32 or fp64
 //   choose   the k largest of s or of the logit, + correction_bias; in groups that are not kept it is -inf
 //   weigh    v_j = the chosen's scores, or a softmax over the chosen logits, or their sigmoids, or a softmax
@@ -39,9 +40,10 @@ enum class WeighBy {
 
 /// What the aux loss takes for a token's choices and probabilities.
 enum class BalanceBy {
-  kChoice,  // the choice, and the scores divided by their sum
-  kScore,   // the k largest scores, without bias and groups (Ernie 4.5)
-  kWeights  // the choice, and a softmax over the row [E] of the weights and zeros (gpt_oss in HF 4.57)
+  kChoice,   // the choice, and the scores divided by their sum
+  kScore,    // the k largest scores, without bias and groups (Ernie 4.5)
+  kSoftmax,  // a softmax over the logits and the k largest of it, whatever the scores (MiniMax-M2, Laguna)
+  kWeights   // the choice, and a softmax over the row [E] of the weights and zeros (gpt_oss in HF 4.57)
 };
 
 /// `divide` above; number: kSumPlus's and kSumAtLeast's.
@@ -55,6 +57,7 @@ struct Division {
 struct RouterSettings {
   Index num_experts = 0;  // E
   Index top_k = 0;        // K
+  float logit_cap = 0;    // Laguna's; 0: none
   RouterScore score = RouterScore::kSoftmax;
   ChooseBy choose_by = ChooseBy::kScore;
   GroupWorth group_worth = GroupWorth::kSumOfTwoBest;

@@ -59,8 +59,8 @@ std::string text_of(RopePairs pairs) {
 }
 
 std::string text_of(const RopeScaling& scaling) {
-  constexpr std::array kNames = {"",       ", linear scaling", ", llama3 scaling",
-                                 ", yarn", ", longrope",       ", NTK alpha"};
+  constexpr std::array kNames = {"",           ", linear scaling", ", llama3 scaling",      ", yarn",
+                                 ", longrope", ", NTK alpha",      ", a share of all pairs"};
   static_assert(kNames.size() == std::variant_size_v<RopeScaling>);
   return kNames[scaling.index()];
 }

@@ -50,7 +50,7 @@ TEST(KernelModules, AWindowOrAnotherRopePartsTheAttentionAlone) {
   config.hidden_act = "gelu_pytorch_tanh";
   config.num_experts = 0;
   config.windows = {8, 0, 8, 0};
-  config.rope_local_base_freq = 1e4;
+  config.window_rope = WindowRope{.theta = 1e4};
   config.rope_theta = 1e6;
   const auto rows = kernel_modules(config, all_apply());
   EXPECT_EQ(rows_of(rows, "self_attn rotary"),

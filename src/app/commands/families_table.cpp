@@ -39,7 +39,7 @@ std::string mixing_text(const Family& family) {
   return with_commas({other_mixer_text(family),
                       family.latent_attention ? "latent attention" : "grouped-query attention",
                       norm_text(family), window_text(family), family.rope.partial ? "partial rope" : "",
-                      family.sinks ? "sinks" : "", family.output_gate ? "output gate" : ""});
+                      family.sinks != SinkRule::kNone ? "sinks" : "", family.gate ? "output gate" : ""});
 }
 
 std::string score_text(const RouterRule& router) {

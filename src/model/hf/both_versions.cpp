@@ -38,7 +38,7 @@ Document parameters_of(const ModelConfig& config, const Document& text) {
 Document parameters_by_type(const ModelConfig& config, const Document& text) {
   Document local;
   local.set("rope_type", "default");
-  local.set(kTheta, config.rope_local_base_freq);
+  local.set(kTheta, config.window_rope->theta);
   Document rope;
   rope.set(kGlobal, parameters_of(config, text));
   rope.set(kLocal, local);
@@ -70,14 +70,14 @@ void write_ropes(const ModelConfig& config, Document& text) {
   if (!stated(text, kTheta)) text.set(kTheta, config.rope_theta);
   if (rule.partial && config.partial_rotary_factor != *rule.partial && !stated(text, kPartial))
     text.set(kPartial, config.partial_rotary_factor);
-  if (rule.local_theta && !stated(text, "rope_local_base_freq"))
-    text.set("rope_local_base_freq", config.rope_local_base_freq);
+  if (rule.windows && !stated(text, rule.windows->theta_key))
+    text.set(rule.windows->theta_key, config.window_rope->theta);
   if (!text.has(kParameters))
     return text.set(kParameters,
-                    rule.local_theta ? parameters_by_type(config, text) : parameters_of(config, text));
+                    rule.windows ? parameters_by_type(config, text) : parameters_of(config, text));
   if (text.has(kScaling)) return;
   const Document rope = text.object(kParameters);
-  write_scaling(config, rule.local_theta && rope.has(kGlobal) ? rope.object(kGlobal) : rope, text);
+  write_scaling(config, rule.windows && rope.has(kGlobal) ? rope.object(kGlobal) : rope, text);
 }
 
 void write_text(const ModelConfig& config, Document& text) {

@@ -45,14 +45,53 @@ void check_rotary(const ModelConfig& c, Violations& violations) {
   const std::string name = c.family().latent_attention      ? "qk_rope_head_dim"
                            : c.partial_rotary_factor == 1.0 ? "head_dim"
                                                             : "head_dim * partial_rotary_factor";
-  const Index dim = c.rotary_dim();
-  violations.unless(dim >= 2 && dim % 2 == 0,
-                    equation(name, dim) + " must be even: rotary embedding turns pairs of elements");
+  for (const RopeSettings& rope : c.ropes())
+    violations.unless(
+        rope.rotary_dim >= 2 && rope.rotary_dim % 2 == 0,
+        equation(name, rope.rotary_dim) + " must be even: rotary embedding turns pairs of elements");
   violations.unless(c.partial_rotary_factor > 0 && c.partial_rotary_factor <= 1,
                     "partial_rotary_factor must lie in (0, 1]");
   violations.unless_positive("rope_theta", c.rope_theta);
-  violations.unless_not_negative("rope_local_base_freq", c.rope_local_base_freq);
+  for (const double theta : c.layer_rope_theta) violations.unless_not_negative("layer_rope_theta", theta);
+  if (c.window_rope) {
+    violations.unless_positive("rope_theta of layers with a window", c.window_rope->theta);
+    violations.unless(c.window_rope->partial_rotary_factor > 0 && c.window_rope->partial_rotary_factor <= 1,
+                      "partial_rotary_factor of layers with a window must lie in (0, 1]");
+  }
   violations.unless_not_negative("query_pre_attn_scalar^-0.5", c.score_scale);
+}
+
+/// Each reads the keys and values of an earlier layer that has its own, with a window as it has or without.
+void check_shared_keys(const ModelConfig& c, Violations& violations) {
+  violations.unless_between("num_kv_shared_layers", c.num_kv_shared_layers, 0, c.num_hidden_layers - 1);
+  if (c.num_kv_shared_layers < 0 || c.num_kv_shared_layers >= c.num_hidden_layers) return;
+  const Index own = c.num_hidden_layers - c.num_kv_shared_layers;
+  for (Index layer = own; layer < c.num_hidden_layers; ++layer) {
+    const auto lends = [&](Index other) { return (c.window(other) > 0) == (c.window(layer) > 0); };
+    Index lender = own - 1;
+    while (lender >= 0 && !lends(lender)) --lender;
+    if (lender < 0)
+      return violations.unless(false, equation("num_kv_shared_layers", c.num_kv_shared_layers) + ": layer " +
+                                          std::to_string(layer) + " has no layer of its kind before them");
+  }
+}
+
+/// Of each layer, where they differ.
+void check_heads(const ModelConfig& c, Violations& violations) {
+  const bool alike = c.layer_heads.empty() && c.layer_kv_heads.empty() && c.layer_head_dims.empty();
+  for (Index layer = 0; layer < (alike ? 1 : c.num_hidden_layers); ++layer) {
+    const Index heads = c.heads(layer), kv_heads = c.kv_heads(layer);
+    violations.unless_between("num_attention_heads", heads, 1, kMostHeads);
+    violations.unless_between("num_key_value_heads", kv_heads, 1, kMostHeads);
+    violations.unless_between("head_dim", c.head_size(layer), 2, kMostHeads);
+    if (heads > 0 && kv_heads > 0)
+      violations.unless(heads % kv_heads == 0, equation("num_key_value_heads", kv_heads) +
+                                                   " does not divide " +
+                                                   equation("num_attention_heads", heads) +
+                                                   (alike ? "" : " in layer " + std::to_string(layer)));
+    if (!violations.list().empty()) return;  // the same of each layer otherwise
+  }
+  if (c.value_dim != 0) violations.unless_between("v_head_dim", c.value_dim, 1, kMostHeads);
 }
 
 /// Of the mixer that is not attention.
@@ -73,15 +112,11 @@ void check_other_mixer(const ModelConfig& c, Violations& violations) {
 }
 
 void check_attention(const ModelConfig& c, Violations& violations) {
-  violations.unless_between("num_attention_heads", c.num_attention_heads, 1, kMostHeads);
-  violations.unless_between("num_key_value_heads", c.num_key_value_heads, 1, kMostHeads);
-  violations.unless_between("head_dim", c.head_dim, 2, kMostHeads);
+  check_heads(c, violations);
+  if (!violations.list().empty()) return;
   check_rotary(c, violations);
-  if (c.family().latent_attention) return check_latent(c, violations);
-  if (c.num_attention_heads > 0 && c.num_key_value_heads > 0)
-    violations.unless(c.num_attention_heads % c.num_key_value_heads == 0,
-                      equation("num_key_value_heads", c.num_key_value_heads) + " does not divide " +
-                          equation("num_attention_heads", c.num_attention_heads));
+  check_shared_keys(c, violations);
+  if (c.family().latent_attention) check_latent(c, violations);
 }
 
 /// As the family's config.json calls it.
@@ -168,7 +203,7 @@ void check_heads_in_all(const ModelConfig& c, const std::string& key, Index head
 double most_mixer_parameters(const ModelConfig& c) {
   const double d = static_cast<double>(c.hidden_size), taps = static_cast<double>(c.conv_taps);
   if (c.family().other_mixer == OtherMixer::kShortConv) return d * (4 * d + taps + 6);
-  const double gate = c.family().output_gate ? d * static_cast<double>(c.attention_width()) : 0.0;
+  const double gate = c.family().gate ? d * static_cast<double>(c.attention_width()) : 0.0;
   const double keys =
       static_cast<double>(c.linear_num_key_heads) * static_cast<double>(c.linear_key_head_dim);
   const double values =
@@ -224,7 +259,7 @@ Index ModelConfig::active_parameters() const {
   Index sum = 0;
   for (const ParameterSpec& spec : own_parameters(*this))
     if (!spec.frozen)
-      sum += spec.placement == Placement::kExperts ? elements(spec) / num_experts * num_experts_per_tok
+      sum += spec.placement == Placement::kExperts ? elements(spec) / num_experts * top_k(spec.layer)
                                                    : elements(spec);
   return sum;
 }
@@ -238,12 +273,13 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   const Family* family = find_family(config.model_type);
   if (!family || !family->refusal.empty())
     return {"model_type = \"" + config.model_type + "\" is not supported; known: " + known_families()};
+  if (!violations.list().empty()) return violations.list();  // lists of layers are as long as these say
   violations.unless(
       family->moe || config.num_experts == 0,
       equation("num_experts", config.num_experts) + " must be 0: " + config.model_type + " has no experts");
   check_attention(config, violations);
   if (family->other_mixer != OtherMixer::kNone) check_other_mixer(config, violations);
-  if (family->output_gate)
+  if (family->gate && family->gate->gate.with_query)
     check_heads_in_all(config, "num_attention_heads", config.num_attention_heads, violations);
   check_heads_in_all(config, "linear_num_key_heads", config.linear_num_key_heads, violations);
   violations.unless_between("num_nextn_predict_layers", config.num_nextn_predict_layers, 0, 64);
@@ -252,6 +288,14 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   violations.unless_not_negative("initializer_range", config.initializer_range);
   violations.unless_positive(family->eps_key, config.rms_norm_eps);
   violations.unless_positive("logits_scaling", config.logits_scaling);
+  violations.unless_not_negative("final_logit_softcapping", config.logit_cap);
+  violations.unless_not_negative("router logits' cap", config.router_logit_cap);
+  violations.unless(std::isfinite(config.value_scale), "attention_value_scale must be finite");
+  violations.unless_between("hidden_size_per_layer_input", config.hidden_size_per_layer_input, 0,
+                            kLargestSize);
+  if (config.hidden_size_per_layer_input > 0)
+    violations.unless_between("vocab_size_per_layer_input", config.vocab_size_per_layer_input,
+                              config.vocab_size, kLargestSize);
   violations.unless_not_negative("moe_norm_min", config.least_sum);
   violations.unless_not_negative("router_jitter_noise", config.router_jitter_noise);
   violations.unless(std::isfinite(config.embedding_multiplier), "embedding_multiplier must be finite");

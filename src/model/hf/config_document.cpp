@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hf/config_experts.hpp"
+#include "hf/config_heads.hpp"
 #include "hf/config_layers.hpp"
 #include "hf/config_reader.hpp"
 #include "hf/config_rope.hpp"
@@ -57,6 +59,42 @@ const Family& family_of(const Document& document) {
                          : "model_type = \"" + type + "\" is not supported; known: " + known_families()});
 }
 
+/// Cohere2's norms are LayerNorms unless rms_norm_eps is a number.
+void read_eps(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  const std::string& other = family.layer_norm_eps_key;
+  if (!other.empty()) {
+    config.layer_norm = !reader.has(family.eps_key);
+    config.rms_norm_eps = reader.number_or(other, family.rms_norm_eps);
+    if (!config.layer_norm) config.rms_norm_eps = reader.number(family.eps_key);
+    return;
+  }
+  const bool by_other = !family.other_eps_key.empty() && !reader.has(family.eps_key);
+  config.rms_norm_eps =
+      reader.number_or(by_other ? family.other_eps_key : family.eps_key, family.rms_norm_eps);
+}
+
+/// What embeddings, residuals and logits are multiplied by.
+void read_multipliers(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  if (!family.scaled_embeddings_key.empty() && reader.boolean_or(family.scaled_embeddings_key, false))
+    config.embedding_multiplier = std::sqrt(static_cast<double>(config.hidden_size));
+  if (family.logit_scale) {
+    const double scale = reader.number_or("logit_scale", *family.logit_scale);
+    if (!(scale > 0)) reader.refuse("logit_scale = " + std::to_string(scale) + " must be above 0");
+    config.logits_scaling = 1 / scale;
+  }
+  if (family.logit_cap) config.logit_cap = reader.optional_number("final_logit_softcapping").value_or(0);
+  if (!family.multipliers) return;
+  config.embedding_multiplier = reader.number_or("embedding_multiplier", 1);
+  config.residual_multiplier = reader.number_or("residual_multiplier", 1);
+  config.logits_scaling = reader.number_or("logits_scaling", 1);
+}
+
+/// Of a table with a row a token for each layer (Gemma4), where an absent key is no 0.
+void read_per_layer_input(ConfigReader& reader, ModelConfig& config) {
+  config.hidden_size_per_layer_input = reader.integer_or("hidden_size_per_layer_input", 256);
+  config.vocab_size_per_layer_input = reader.integer_or("vocab_size_per_layer_input", 262144);
+}
+
 void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config) {
   config.vocab_size = reader.integer("vocab_size");
   config.hidden_size = reader.integer("hidden_size");
@@ -67,16 +105,14 @@ void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config)
   config.tie_word_embeddings = reader.boolean_or("tie_word_embeddings", family.tie_word_embeddings);
   if (!family.tie_key.empty())
     config.tie_word_embeddings = reader.boolean_or(family.tie_key, config.tie_word_embeddings);
-  config.rms_norm_eps = reader.number_or(family.eps_key, family.rms_norm_eps);
+  read_eps(reader, family, config);
   config.initializer_range = reader.number_or("initializer_range", 0.02);
   config.hidden_act = reader.text_or(family.activation_key, family.activation);
   if (family.further_layers)
     config.num_nextn_predict_layers = reader.optional_integer("num_nextn_predict_layers", 0).value_or(0);
   if (!family.head_bias_key.empty()) config.head_bias = reader.boolean_or(family.head_bias_key, false);
-  if (!family.multipliers) return;
-  config.embedding_multiplier = reader.number_or("embedding_multiplier", 1);
-  config.residual_multiplier = reader.number_or("residual_multiplier", 1);
-  config.logits_scaling = reader.number_or("logits_scaling", 1);
+  if (family.side_by_side) read_per_layer_input(reader, config);
+  read_multipliers(reader, family, config);
 }
 
 void read_padding(ConfigReader& reader, const Family& family, ModelConfig& config) {
@@ -122,6 +158,7 @@ void read_attention(ConfigReader& reader, const Family& family, ModelConfig& con
   if (!family.bias.key.empty())
     config.attention_bias = reader.boolean_or(family.bias.key, family.bias.fallback);
   if (family.qk_norm_key) config.use_qk_norm = reader.boolean_or("use_qk_norm", *family.qk_norm_key);
+  config.score_scale = family.score_scale.value_or(0);
   if (family.query_scalar) config.score_scale = 1 / std::sqrt(reader.number_or("query_pre_attn_scalar", 256));
   if (family.multipliers) {
     config.score_scale = reader.number_or("attention_multiplier", 1);
@@ -134,107 +171,7 @@ void read_attention(ConfigReader& reader, const Family& family, ModelConfig& con
     read_mixers(reader, family.other_mixer, layers, config);
   else
     config.windows = read_windows(reader, family, layers);
-}
-
-void read_sparse_layers(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
-  if (rule.sparse == SparseRule::kAfterFirst)
-    config.first_k_dense_replace = reader.integer_or(rule.first_dense_key, rule.first_dense);
-  if (rule.sparse == SparseRule::kInterval || rule.sparse == SparseRule::kList)
-    return read_sparse_list(reader, rule.sparse, config);
-  if (rule.sparse != SparseRule::kStepAndList) return;
-  config.decoder_sparse_step = reader.integer_or("decoder_sparse_step", 1);
-  config.mlp_only_layers = reader.integers("mlp_only_layers");
-  if (std::ssize(config.mlp_only_layers) <= std::max<Index>(config.num_hidden_layers, 0)) return;
-  reader.refuse("mlp_only_layers names " + std::to_string(config.mlp_only_layers.size()) + " layers of " +
-                std::to_string(config.num_hidden_layers));
-  config.mlp_only_layers.clear();  // every layer would look through them
-}
-
-void read_groups(ConfigReader& reader, const GroupRule& rule, ModelConfig& config) {
-  const std::string method = rule.by_method ? reader.text_or("topk_method", "greedy") : "";
-  const Index groups = reader.optional_integer("n_group", rule.groups).value_or(1);
-  const Index kept = reader.optional_integer("topk_group", rule.kept).value_or(1);
-  if (method == "greedy") return;
-  if (rule.by_method && method != "group_limited_greedy")
-    reader.unsupported("topk_method", method, "greedy, group_limited_greedy");
-  config.n_group = groups;
-  config.topk_group = kept;
-}
-
-void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
-  config.norm_topk_prob =
-      rule.topk_norm == TopkNorm::kAlways || reader.boolean_or("norm_topk_prob", rule.topk_norm_fallback);
-  if (rule.topk_norm == TopkNorm::kNever) config.norm_topk_prob = false;
-  config.output_router_logits = rule.aux_loss_fallback && reader.boolean_or("output_router_logits", false);
-  config.router_aux_loss_coef =
-      rule.aux_loss_fallback ? reader.number_or("router_aux_loss_coef", *rule.aux_loss_fallback) : 0.0;
-  config.hash_router = reader.boolean_or(kHashRouterKey, false);
-  if (rule.scaling) config.routed_scaling_factor = reader.number_or("routed_scaling_factor", *rule.scaling);
-  if (rule.groups) read_groups(reader, *rule.groups, config);
-  if (!rule.corrected_key.empty()) config.correction_bias = reader.boolean_or(rule.corrected_key, true);
-  if (!rule.least_sum_key.empty()) config.least_sum = reader.number_or(rule.least_sum_key, 1e-12);
-  if (rule.router.weigh_by == WeighBy::kSoftmaxOfNear)
-    config.router_jitter_noise = reader.number_or("router_jitter_noise", 0.01);
-}
-
-void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, ModelConfig& config) {
-  const Index experts = rule.counts_experts ? reader.integer_or(rule.width_key, rule.fallback) : 1;
-  const Index width = rule.counts_experts ? config.moe_intermediate_size : reader.integer(rule.width_key);
-  if (__builtin_mul_overflow(experts, width, &config.shared_expert_intermediate_size))
-    config.shared_expert_intermediate_size = 0;
-  if (config.shared_expert_intermediate_size < (rule.may_be_none ? 0 : 1))
-    reader.refuse(rule.width_key + " must be at least 1: every layer with experts has a shared one");
-}
-
-/// The family's name of a number, or another that a version of transformers takes for it, and writes: 4 and 5
-/// call one number num_experts and num_local_experts, in turn, and some files have both, which must agree.
-std::string key_of(ConfigReader& reader, const std::string& own, std::initializer_list<const char*> others) {
-  std::string key = own;
-  for (const std::string other : others) {
-    if (other == own || !reader.has(other)) continue;
-    if (!reader.has(key))
-      key = other;
-    else if (reader.integer(key) != reader.integer(other))
-      reader.refuse(key + " = " + std::to_string(reader.integer(key)) + " contradicts " + other + " = " +
-                    std::to_string(reader.integer(other)));
-  }
-  return key;
-}
-
-void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
-  const auto count = [&](const std::string& key) {
-    return rule.by_layer ? reader.integer_of_all_layers(key, config.num_hidden_layers) : reader.integer(key);
-  };
-  config.num_experts = count(key_of(reader, rule.experts_key, {"num_experts", "num_local_experts"}));
-  read_sparse_layers(reader, rule, config);
-  read_router(reader, rule, config);
-  if (config.num_experts > 0) {
-    config.num_experts_per_tok = count(key_of(reader, rule.top_k_key, {"num_experts_per_tok"}));
-    config.moe_intermediate_size = reader.integer(rule.width_key);
-    if (rule.shared) read_shared_expert(reader, *rule.shared, config);
-  }
-  reader.skip({rule.top_k_key, rule.width_key});
-  if (rule.shared) reader.skip({rule.shared->width_key});
-}
-
-/// Whether a layer of the stated shape is dense, as far as the keys read so far can say.
-bool any_dense(const ModelConfig& config) {
-  if (config.decoder_sparse_step < 1) return false;  // told elsewhere
-  constexpr Index kMostLayers = Index{1} << 16;      // more are refused later
-  const Index layers = std::min(config.num_hidden_layers, kMostLayers);
-  for (Index layer = 0; layer < layers; ++layer)
-    if (!config.is_sparse(layer)) return true;
-  return false;
-}
-
-void read_feed_forward(ConfigReader& reader, const Family& family, ModelConfig& config) {
-  config.num_experts = 0;
-  config.output_router_logits = false;
-  config.router_aux_loss_coef = 0;
-  if (family.moe) read_experts(reader, *family.moe, config);
-  config.intermediate_size = any_dense(config) ? reader.integer(family.width_key)
-                                               : reader.optional_integer(family.width_key, 0).value_or(0);
-  if (!family.mlp_bias_key.empty()) config.mlp_bias = reader.boolean_or(family.mlp_bias_key, false);
+  read_heads(reader, family, layers, config);
 }
 
 void read_quantization(ConfigReader& reader, const Family& family) {
@@ -246,13 +183,15 @@ void read_quantization(ConfigReader& reader, const Family& family) {
 }
 
 void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  reader.take_absent(family.absent);
   read_sizes(reader, family, config);
   read_padding(reader, family, config);
   read_attention(reader, family, config);
   read_rope(reader, family, config);
   read_feed_forward(reader, family, config);
+  read_rope_layers(reader, family, std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16), config);
   reader.fixed(kNoAttentionDropout);
-  reader.fixed(kAlikeLayers);
+  if (family.heads_by_layer != HeadsByLayer::kLayerConfig) reader.fixed(kAlikeLayers);
   reader.none("pruned_heads", "every head is computed here");
   read_quantization(reader, family);
   for (const FixedKey& key : family.fixed) reader.fixed(key);
@@ -270,7 +209,7 @@ void read_nested(ConfigReader outer, const TextConfigRule& rule, std::size_t dep
   outer.fixed(kNotQuantized);
   outer.fixed(kNotQuantizedByMlx);
   // 5.15 goes by the object around the text model's, which has the head; 4.57 by the text model's own.
-  const bool tied = outer.boolean_or("tie_word_embeddings", false);
+  const bool tied = outer.boolean_or("tie_word_embeddings", family.tie_word_embeddings);
   outer.refuse_the_rest();
   if (depth + 1 < rule.path.size()) return read_nested(std::move(inner), rule, depth + 1, family, config);
   const std::string type = inner.text_or("model_type", rule.model_type);

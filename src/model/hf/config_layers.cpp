@@ -49,6 +49,33 @@ bool has_one_a_layer(ConfigReader& reader, const std::string& key, Index entries
   return entries == layers;
 }
 
+/// mlp_layer_types, or moe_layer_freq as a list (MiMo-V2), or `dense` layers and then experts.
+std::vector<Index> by_types(ConfigReader& reader, Index layers, Index dense) {
+  std::vector<Index> list;
+  const auto add_if = [&](bool sparse, Index layer) {
+    if (sparse) list.push_back(layer);
+  };
+  if (reader.has("mlp_layer_types")) {
+    const std::vector<std::string> types = reader.texts("mlp_layer_types");
+    if (!has_one_a_layer(reader, "mlp_layer_types", std::ssize(types), layers)) return {};
+    for (Index layer = 0; layer < layers; ++layer) {
+      const std::string& type = types[at(layer)];
+      if (type != "sparse" && type != "dense")
+        reader.refuse("mlp_layer_types holds \"" + type + "\"; known: dense, sparse");
+      add_if(type == "sparse", layer);
+    }
+    return list;
+  }
+  if (reader.has("moe_layer_freq")) {
+    const std::vector<Index> sparse = reader.integers("moe_layer_freq");
+    if (!has_one_a_layer(reader, "moe_layer_freq", std::ssize(sparse), layers)) return {};
+    for (Index layer = 0; layer < layers; ++layer) add_if(sparse[at(layer)] != 0, layer);
+    return list;
+  }
+  for (Index layer = std::max<Index>(dense, 0); layer < layers; ++layer) list.push_back(layer);
+  return list;
+}
+
 /// layer_types, or `fallback(layer)`; each is full_attention or `other`. Empty where they are refused.
 template <typename Fallback>
 std::vector<std::string> types_of(ConfigReader& reader, Index layers, const std::string& other,
@@ -116,10 +143,14 @@ void read_mixers(ConfigReader& reader, OtherMixer other, Index layers, ModelConf
   read_delta_net(reader, layers, config);
 }
 
-void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config) {
+void read_sparse_list(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
   const Index layers = layers_of(config);
-  config.sparse_layers =
-      rule == SparseRule::kInterval ? by_interval(reader, layers) : by_list(reader, layers);
+  const Index dense = rule.first_dense_key.empty() || rule.sparse != SparseRule::kTypes
+                          ? rule.first_dense
+                          : reader.integer_or(rule.first_dense_key, rule.first_dense);
+  config.sparse_layers = rule.sparse == SparseRule::kInterval ? by_interval(reader, layers)
+                         : rule.sparse == SparseRule::kTypes  ? by_types(reader, layers, dense)
+                                                              : by_list(reader, layers);
 }
 
 void read_chunks(ConfigReader& reader, Index layers, ModelConfig& config) {

@@ -15,8 +15,8 @@ namespace moeloom {
 bool are_layer_types(ConfigReader& reader, const std::vector<std::string>& types, Index layers,
                      const std::string& other);
 
-/// moe_layers or an interval -> config.sparse_layers, by rising number.
-void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config);
+/// moe_layers, an interval or mlp_layer_types -> config.sparse_layers, by rising number.
+void read_sparse_list(ConfigReader& reader, const MoeRule& rule, ModelConfig& config);
 
 /// Llama 4: layer_types, no_rope_layers and the temperature of layers without rope -> config.chunks,
 /// rope_layers, floor_scale and attn_scale. `layers`: how many, within what a file may ask for.

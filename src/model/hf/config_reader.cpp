@@ -66,8 +66,14 @@ bool ConfigReader::has(const std::string& key) {
   return document_.has(key);
 }
 
+std::optional<double> ConfigReader::meant_by_absence(const std::string& key) const {
+  const auto found = std::ranges::find(absent_, key, &std::pair<std::string, double>::first);
+  return found == absent_.end() ? std::nullopt : std::optional(found->second);
+}
+
 Index ConfigReader::integer(const std::string& key) {
   if (has(key)) return document_.integer(key);
+  if (const auto meant = meant_by_absence(key); meant && !stated(key)) return static_cast<Index>(*meant);
   findings_.violations.push_back("key " + path_ + key + " is missing");
   return 1;
 }
@@ -81,6 +87,16 @@ Index ConfigReader::integer_of_all_layers(const std::string& key, Index layers) 
     return 1;
   }
   return entries.front();
+}
+
+std::vector<Index> ConfigReader::integers_of_layers(const std::string& key, Index layers) {
+  if (!has(key) || !document_.is_list(key)) return std::vector<Index>(at(layers), integer(key));
+  std::vector<Index> entries = document_.integers(key);
+  if (std::ssize(entries) < layers)
+    refuse(key + " has " + std::to_string(entries.size()) + " entries for " + std::to_string(layers) +
+           " layers");
+  entries.resize(at(layers), 1);
+  return entries;
 }
 
 double ConfigReader::number(const std::string& key) {
@@ -97,7 +113,8 @@ bool ConfigReader::has_value(const std::string& key) {
 }
 
 Index ConfigReader::integer_or(const std::string& key, Index fallback) {
-  return has_value(key) ? document_.integer(key) : fallback;
+  if (has_value(key)) return document_.integer(key);
+  return static_cast<Index>(meant_by_absence(key).value_or(static_cast<double>(fallback)));
 }
 
 Index ConfigReader::count_or(const std::string& key, Index fallback) {
@@ -107,7 +124,7 @@ Index ConfigReader::count_or(const std::string& key, Index fallback) {
 }
 
 double ConfigReader::number_or(const std::string& key, double fallback) {
-  return has_value(key) ? document_.number(key) : fallback;
+  return has_value(key) ? document_.number(key) : meant_by_absence(key).value_or(fallback);
 }
 
 bool ConfigReader::boolean_or(const std::string& key, bool fallback) {
@@ -120,8 +137,10 @@ std::string ConfigReader::text_or(const std::string& key, const std::string& fal
 }
 
 std::optional<Index> ConfigReader::optional_integer(const std::string& key, std::optional<Index> fallback) {
-  if (!stated(key)) return fallback;
-  return has(key) ? std::optional(document_.integer(key)) : std::nullopt;
+  if (has(key)) return document_.integer(key);
+  if (stated(key)) return std::nullopt;
+  const std::optional<double> meant = meant_by_absence(key);
+  return meant ? static_cast<Index>(*meant) : fallback;
 }
 
 bool ConfigReader::truth_or(const std::string& key, bool fallback) {
@@ -134,6 +153,10 @@ bool ConfigReader::truth_or(const std::string& key, bool fallback) {
 
 std::optional<double> ConfigReader::optional_number(const std::string& key) {
   return has(key) ? std::optional(document_.number(key)) : std::nullopt;
+}
+
+std::optional<double> ConfigReader::optional_number_or(const std::string& key, double fallback) {
+  return stated(key) ? optional_number(key) : meant_by_absence(key).value_or(fallback);
 }
 
 std::vector<Index> ConfigReader::integers(const std::string& key) {

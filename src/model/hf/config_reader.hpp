@@ -26,6 +26,8 @@ class ConfigReader {
  public:
   /// Findings are added, keys named with `path` before them ("rope_parameters.").
   ConfigReader(Document document, std::string path, ConfigFindings& findings);
+  /// From here on an absent key means this, whatever fallback is asked for.
+  void take_absent(const std::vector<std::pair<std::string, double>>& absent) { absent_ = absent; }
 
   bool stated(const std::string& key);  // there, if only as null
   bool has(const std::string& key);     // there and not null
@@ -34,6 +36,8 @@ class ConfigReader {
   double number(const std::string& key);
   /// The same where it may be a list with an entry a layer (HunYuan), all of which must be equal.
   Index integer_of_all_layers(const std::string& key, Index layers);
+  /// One of each layer, from a list or from one number.
+  std::vector<Index> integers_of_layers(const std::string& key, Index layers);
   Index integer_or(const std::string& key, Index fallback);
   double number_or(const std::string& key, double fallback);
   Index count_or(const std::string& key, Index fallback);  // below 1 is a violation, and then 1
@@ -43,6 +47,7 @@ class ConfigReader {
   /// Null is none, as absence is where there is no fallback.
   std::optional<Index> optional_integer(const std::string& key, std::optional<Index> fallback);
   std::optional<double> optional_number(const std::string& key);
+  std::optional<double> optional_number_or(const std::string& key, double fallback);  // null is none
   std::vector<Index> integers(const std::string& key);  // empty if there are none
   std::vector<double> numbers(const std::string& key);
   std::vector<std::string> texts(const std::string& key);
@@ -61,10 +66,12 @@ class ConfigReader {
 
  private:
   bool has_value(const std::string& key);  // has(); null is a violation
+  std::optional<double> meant_by_absence(const std::string& key) const;
 
   Document document_;
   std::string path_;
   std::set<std::string> asked_;
+  std::vector<std::pair<std::string, double>> absent_;
   ConfigFindings& findings_;
 };
 

@@ -8,6 +8,8 @@
 namespace moeloom {
 namespace {
 
+constexpr const char* kPartialKey = "partial_rotary_factor";
+
 LinearScaling linear(ConfigReader& rope) {
   return {.factor = rope.number("factor")};
 }
@@ -102,6 +104,8 @@ RopeScaling scaling_of(ConfigReader& top, ConfigReader& rope, const Family& fami
   if (type == "default" || (family.rope.multimodal && type == "mrope")) return {};
   if (family.rope.longrope) return longrope_or_none(top, rope, type, config);
   if (family.rope.ntk_alpha && type == "dynamic") return ntk_alpha(rope);
+  if (family.rope.proportional && type == "proportional")
+    return ProportionalScaling{.factor = rope.number_or("factor", 1)};
   if (type == "linear") return linear(rope);
   if (type == "llama3") return llama3(top, rope);
   if (type == "yarn") return yarn(top, rope, config);
@@ -129,13 +133,13 @@ void read_scaling(ConfigReader& top, ConfigReader& rope, const Family& family, M
         number_text(scale * std::sqrt(static_cast<double>(config.head_dim))));
 }
 
-void read_partial(ConfigReader& rope, const Family& family, ModelConfig& config) {
-  const double fallback = family.rope.partial ? config.partial_rotary_factor : 1.0;
-  const double factor = rope.number_or("partial_rotary_factor", fallback);
+/// The share of a head that turns; a family without a fallback turns the whole.
+double partial_of(ConfigReader& rope, const Family& family, double fallback) {
+  const double factor = rope.number_or(kPartialKey, fallback);
   if (!family.rope.partial && factor != 1)
-    rope.refuse("partial_rotary_factor = " + number_text(factor) +
+    rope.refuse(std::string(kPartialKey) + " = " + number_text(factor) +
                 " must be 1: the whole head is turned in this family");
-  config.partial_rotary_factor = factor;
+  return factor;
 }
 
 /// MiniMax says how many elements of a head turn.
@@ -147,46 +151,86 @@ void read_rotary_width(ConfigReader& top, ModelConfig& config) {
   config.partial_rotary_factor = static_cast<double>(width) / static_cast<double>(config.head_dim);
 }
 
-/// Where both say it, they say the same.
-void check_both(ConfigReader& top, ConfigReader& rope, const std::string& top_key, const std::string& key) {
-  if (top.has(top_key) && rope.has(key) && top.number_or(top_key, 0) != rope.number_or(key, 0))
+/// Where both say it, they say the same; of families that 4.57 does not know the inner one holds.
+void check_both(ConfigReader& top, ConfigReader& rope, const Family& family, const std::string& top_key,
+                const std::string& key) {
+  if (!family.in_both_versions || !top.has(top_key) || !rope.has(key)) return;
+  if (top.number_or(top_key, 0) != rope.number_or(key, 0))
     top.refuse(top_key + " and rope_parameters." + key + " differ");
 }
 
-void read_theta(ConfigReader& top, ConfigReader& rope, const std::string& top_key, double& theta) {
-  check_both(top, rope, top_key, "rope_theta");
-  theta = rope.number_or("rope_theta", theta);
+double theta_of(ConfigReader& top, ConfigReader& rope, const Family& family, const std::string& top_key,
+                double fallback) {
+  check_both(top, rope, family, top_key, "rope_theta");
+  return rope.number_or("rope_theta", fallback);
+}
+
+/// One object for all layers. Of a partial_rotary_factor beside it 5.15 makes a fallback, but with a scaling
+/// it is the one that holds.
+void read_one(ConfigReader& top, ConfigReader& rope, const Family& family, ModelConfig& config) {
+  config.rope_theta = theta_of(top, rope, family, "rope_theta", config.rope_theta);
+  check_both(top, rope, family, kPartialKey, kPartialKey);
+  const double beside = config.partial_rotary_factor;
+  config.partial_rotary_factor =
+      partial_of(rope, family, family.rope.partial ? config.partial_rotary_factor : 1.0);
+  read_scaling(top, rope, family, config);
+  if (family.rope.partial && top.has(kPartialKey) && type_of(rope) != "default")
+    config.partial_rotary_factor = beside;
+  rope.refuse_the_rest();
+}
+
+/// An object a layer type. 4.57, which has one number for the layers with a window, cannot say a scaling.
+void read_windows_rope(ConfigReader& top, ConfigReader& rope, const Family& family, ModelConfig& config) {
+  WindowRope& of_windows = *config.window_rope;
+  of_windows.theta = theta_of(top, rope, family, family.rope.windows->theta_key, of_windows.theta);
+  of_windows.partial_rotary_factor = partial_of(rope, family, family.rope.partial_inside.value_or(1));
+  if (!family.in_both_versions)
+    of_windows.scaling = scaling_of(top, rope, family, config);
+  else if (const std::string type = type_of(rope); type != "default")
+    rope.unsupported("rope_type", type, "default");
+  rope.refuse_the_rest();
+}
+
+void read_by_type(ConfigReader& top, ConfigReader& parameters, const Family& family, ModelConfig& config) {
+  if (parameters.has("full_attention")) {
+    ConfigReader rope = parameters.object("full_attention");
+    config.partial_rotary_factor = family.rope.partial_inside.value_or(1);
+    config.rope_scaling = {};
+    read_one(top, rope, family, config);
+  }
+  if (parameters.has("sliding_attention")) {
+    ConfigReader rope = parameters.object("sliding_attention");
+    read_windows_rope(top, rope, family, config);
+  }
+  parameters.refuse_the_rest();
 }
 
 /// One object for all layers, or one a layer type (Gemma3).
 void read_parameters(ConfigReader& top, const Family& family, ModelConfig& config) {
   ConfigReader parameters = top.object("rope_parameters");
-  const bool by_type = family.rope.local_theta && parameters.has("full_attention");
-  ConfigReader rope = by_type ? parameters.object("full_attention") : parameters;
-  read_theta(top, rope, "rope_theta", config.rope_theta);
-  check_both(top, rope, "partial_rotary_factor", "partial_rotary_factor");
-  read_partial(rope, family, config);
-  read_scaling(top, rope, family, config);
-  rope.refuse_the_rest();
-  if (!by_type) return;
-  if (parameters.has("sliding_attention")) {
-    ConfigReader local = parameters.object("sliding_attention");
-    read_theta(top, local, "rope_local_base_freq", config.rope_local_base_freq);
-    if (const std::string type = type_of(local); type != "default")
-      local.unsupported("rope_type", type, "default");
-    local.refuse_the_rest();
-  }
-  parameters.refuse_the_rest();
+  const bool by_type = parameters.has("full_attention") || parameters.has("sliding_attention");
+  if (family.rope.windows && by_type) return read_by_type(top, parameters, family, config);
+  read_one(top, parameters, family, config);
+}
+
+/// What holds where no object of a layer type says it.
+void take_fallbacks(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  const RopeRule& rule = family.rope;
+  config.rope_theta = reader.number_or("rope_theta", rule.theta);
+  config.partial_rotary_factor = partial_of(reader, family, rule.partial.value_or(1.0));
+  if (rule.proportional) config.rope_scaling = ProportionalScaling{};
+  if (!rule.windows) return;
+  config.window_rope =
+      WindowRope{.theta = rule.windows->theta,
+                 .partial_rotary_factor = reader.number_or(kPartialKey, rule.windows->partial)};
+  if (!rule.windows->theta_key.empty())
+    config.window_rope->theta = reader.number_or(rule.windows->theta_key, rule.windows->theta);
 }
 
 }  // namespace
 
 void read_rope(ConfigReader& reader, const Family& family, ModelConfig& config) {
-  config.rope_theta = reader.number_or("rope_theta", family.rope.theta);
-  if (family.rope.local_theta)
-    config.rope_local_base_freq = reader.number_or("rope_local_base_freq", *family.rope.local_theta);
-  config.partial_rotary_factor = family.rope.partial.value_or(1.0);
-  read_partial(reader, family, config);
+  take_fallbacks(reader, family, config);
   if (family.rope.by_width) read_rotary_width(reader, config);
   reader.skip({"original_max_position_embeddings"});  // without a scaling it says nothing
   if (family.latent_attention && family.rope.pairs == RopePairs::kInterleavedToHalves)

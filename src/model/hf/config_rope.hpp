@@ -7,7 +7,7 @@
 
 namespace moeloom {
 
-/// Fills rope_theta, rope_scaling, partial_rotary_factor, rope_local_base_freq and, for latent attention
+/// Fills rope_theta, rope_scaling, partial_rotary_factor, window_rope and, for latent attention
 /// whose positions are scaled, score_scale. Sizes of heads and max_position_embeddings are read before.
 void read_rope(ConfigReader& reader, const Family& family, ModelConfig& config);
 

@@ -7,44 +7,64 @@ namespace {
 
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
-constexpr Index kDefaultWindow = 4096;
+constexpr const char* kDensePattern = "prefix_dense_sliding_window_pattern";
 
 /// The size of the window, if the keys of this family give one.
-std::optional<Index> window_size(ConfigReader& reader, WindowRule rule) {
-  switch (rule) {
-    case WindowRule::kNone:
-      return std::nullopt;
-    case WindowRule::kKey:
-      return reader.optional_integer("sliding_window", std::nullopt);
-    case WindowRule::kAlternate:
-      return reader.optional_integer("sliding_window", 128);
-    case WindowRule::kPattern:
-    case WindowRule::kFromLayer:
-      return reader.optional_integer("sliding_window", kDefaultWindow);
-    case WindowRule::kFlag:
-    case WindowRule::kEvenBelow:
-    case WindowRule::kLayerTypes:
-      break;
+std::optional<Index> window_size(ConfigReader& reader, const Family& family) {
+  const WindowRule rule = family.window;
+  if (rule == WindowRule::kNone) return std::nullopt;
+  if (rule == WindowRule::kKey) return reader.optional_integer("sliding_window", std::nullopt);
+  const std::optional<Index> size = reader.optional_integer("sliding_window", family.windows.size);
+  const bool by_flag =
+      rule == WindowRule::kFlag || rule == WindowRule::kEvenBelow || rule == WindowRule::kLayerTypes;
+  return !by_flag || reader.boolean_or("use_sliding_window", false) ? size : std::nullopt;
+}
+
+std::string type_name(bool windowed) {
+  return windowed ? kSliding : kFull;
+}
+
+/// kPattern: layer l is full where l + 1 + shift is a multiple of the pattern. Cohere2's dense layers have a
+/// pattern of their own, behind which the other begins anew.
+std::vector<std::string> types_by_pattern(ConfigReader& reader, const Family& family, Index layers) {
+  const WindowFallbacks& rule = family.windows;
+  const Index pattern =
+      rule.pattern_key.empty() ? rule.pattern : reader.count_or(rule.pattern_key, rule.pattern);
+  const Index dense = rule.after_dense ? reader.integer_or("first_k_dense_replace", 0) : 0;
+  const Index of_dense = rule.after_dense ? reader.count_or(kDensePattern, 1) : 1;
+  std::vector<std::string> types;
+  for (Index layer = 0; layer < layers; ++layer) {
+    const bool full =
+        layer < dense ? (layer + 1) % of_dense == 0 : (layer - dense + 1 + rule.shift) % pattern == 0;
+    types.push_back(type_name(!full && !(rule.first_full && layer == 0)));
   }
-  const std::optional<Index> size = reader.optional_integer("sliding_window", kDefaultWindow);
-  return reader.boolean_or("use_sliding_window", false) ? size : std::nullopt;
+  return types;
 }
 
 /// Where windows are if no layer_types say so.
-std::vector<std::string> default_types(ConfigReader& reader, WindowRule rule, bool windowed, Index layers) {
-  Index first = 0, end = layers;
+std::vector<std::string> default_types(ConfigReader& reader, const Family& family, bool windowed,
+                                       Index layers) {
+  const WindowRule rule = family.window;
+  if (rule == WindowRule::kPattern && windowed) return types_by_pattern(reader, family, layers);
+  Index first = 0, end = rule == WindowRule::kTypes ? 0 : layers;
   if (rule == WindowRule::kEvenBelow) end = reader.integer_or("max_window_layers", 28);
   if (rule == WindowRule::kLayerTypes) first = reader.integer_or("max_window_layers", 28);
   if (rule == WindowRule::kFromLayer) first = reader.integer_or("max_window_layers", 62);
-  const Index pattern = rule == WindowRule::kPattern ? reader.count_or("sliding_window_pattern", 6) : 0;
   const bool alternates = rule == WindowRule::kAlternate || rule == WindowRule::kEvenBelow;
+  const bool any = (windowed && rule != WindowRule::kPattern) || rule == WindowRule::kAlternate;
   std::vector<std::string> types;
-  for (Index layer = 0; layer < layers; ++layer) {
-    const bool in_pattern =
-        (pattern < 1 || (layer + 1) % pattern != 0) && (!alternates || (layer + 1) % 2 != 0);
-    const bool any = windowed || rule == WindowRule::kAlternate;
-    types.push_back(any && layer >= first && layer < end && in_pattern ? kSliding : kFull);
-  }
+  for (Index layer = 0; layer < layers; ++layer)
+    types.push_back(type_name(any && layer >= first && layer < end && (!alternates || (layer + 1) % 2 != 0)));
+  return types;
+}
+
+/// layer_types, or what MiMo-V2's released files call so: 1 for a layer with a window.
+std::optional<std::vector<std::string>> stated_types(ConfigReader& reader) {
+  if (reader.has("layer_types")) return reader.texts("layer_types");
+  if (!reader.has("hybrid_layer_pattern")) return std::nullopt;
+  std::vector<std::string> types;
+  for (const Index windowed : reader.integers("hybrid_layer_pattern"))
+    types.push_back(type_name(windowed != 0));
   return types;
 }
 
@@ -61,18 +81,18 @@ void check_agreement(ConfigReader& reader, const std::vector<std::string>& state
 
 std::vector<Index> read_windows(ConfigReader& reader, const Family& family, Index layers) {
   const WindowRule rule = family.window;
-  const std::optional<Index> size = window_size(reader, rule);
+  const std::optional<Index> size = window_size(reader, family);
   if (size && *size < 1) reader.refuse("sliding_window = " + std::to_string(*size) + " must be at least 1");
-  std::vector<std::string> types = default_types(reader, rule, size.has_value(), layers);
-  if (reader.has("layer_types")) {
-    const std::vector<std::string> stated = reader.texts("layer_types");
-    if (!are_layer_types(reader, stated, layers, kSliding)) return {};
+  std::vector<std::string> types = default_types(reader, family, size.has_value(), layers);
+  if (const auto stated = stated_types(reader)) {
+    if (!are_layer_types(reader, *stated, layers, kSliding)) return {};
     const bool decides = rule != WindowRule::kNone && rule != WindowRule::kKey && rule != WindowRule::kFlag;
     if (decides)
-      types = stated;
+      types = *stated;
     else
-      check_agreement(reader, stated, types);
+      check_agreement(reader, *stated, types);
   }
+  if (family.windows.last_full && !types.empty()) types.back() = kFull;
   std::vector<Index> windows;
   bool any = false;
   for (const std::string& type : types) {

@@ -7,68 +7,20 @@
 
 #include <cmath>
 
+#include "hf/attention_specs.hpp"
+
 namespace moeloom {
 namespace {
 
-RmsNormSettings norm_settings(const ModelConfig& config) {
-  return {.eps = static_cast<float>(config.rms_norm_eps), .weight_offset = config.family().norm_offset};
-}
-
 NormSpec norm_of(const ModelConfig& config, const std::string& name) {
-  return {name + ".weight", config.hidden_size, norm_settings(config), config.family().norm_kind};
+  const NormKind kind = config.layer_norm ? NormKind::kLayerWithoutBias : config.family().norm_kind;
+  return {name + ".weight", config.hidden_size, norm_settings(config), kind};
 }
 
 std::optional<NormSpec> optional_norm(const ModelConfig& config, const std::string& layer,
                                       const std::string& name) {
   if (name.empty()) return std::nullopt;
   return norm_of(config, layer + name);
-}
-
-/// DeepSeek's latents are normalised with HF's default epsilon, whatever rms_norm_eps says.
-LatentSpec latent_of(const ModelConfig& config) {
-  return {.q_rank = config.q_lora_rank,
-          .kv_rank = config.kv_lora_rank,
-          .nope_dim = config.qk_nope_head_dim,
-          .rope_dim = config.qk_rope_head_dim,
-          .norm = {.eps = 1e-6f}};
-}
-
-float score_scale(const ModelConfig& config) {
-  if (config.score_scale > 0) return static_cast<float>(config.score_scale);
-  return static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)));
-}
-
-AttentionSpec attention_of(const ModelConfig& config, Index layer, const std::string& prefix) {
-  const Family& family = config.family();
-  AttentionSpec spec;
-  spec.prefix = prefix + "self_attn.";
-  spec.hidden_size = config.hidden_size;
-  spec.heads = config.num_attention_heads;
-  spec.kv_heads = config.num_key_value_heads;
-  spec.head_dim = spec.value_dim = config.head_dim;
-  if (family.latent_attention) {
-    spec.value_dim = config.v_head_dim;
-    spec.latent = latent_of(config);
-  }
-  spec.qk_norm = config.use_qk_norm ? family.qk_norm : QkNorm::kNone;
-  spec.norm = norm_settings(config);
-  spec.qk_norm_after_rope = family.qk_norm_after_rope;
-  spec.qk_norm_weight = family.qk_norm_weight;
-  if (family.output_gate) spec.gate = OutputGate{.with_query = true};
-  spec.sinks = family.sinks;
-  spec.qkv_bias = config.attention_bias;
-  spec.output_bias = config.attention_bias && family.bias.of_output;
-  if (!config.windows.empty()) spec.window = config.windows[static_cast<std::size_t>(layer)];
-  spec.rope = config.rope_local_base_freq > 0 && spec.window > 0 ? 1 : 0;
-  if (!config.chunks.empty()) spec.chunk = config.chunks[at(layer)];
-  if (!config.rope_layers.empty() && config.rope_layers[at(layer)] == 0) {  // Llama 4
-    spec.rope = kNoRope;
-    spec.qk_norm = QkNorm::kNone;
-    if (config.floor_scale > 0)
-      spec.temperature = QueryTemperature{config.attn_scale, static_cast<double>(config.floor_scale)};
-  }
-  spec.scale = score_scale(config);
-  return spec;
 }
 
 ShortConvSpec short_conv_of(const ModelConfig& config, const std::string& prefix) {
@@ -95,10 +47,11 @@ MixerSpec mixer_of(const ModelConfig& config, Index layer, const std::string& pr
   return delta_net_of(config, prefix);
 }
 
-MlpSpec mlp_of(const ModelConfig& config, const std::string& prefix) {
+MlpSpec mlp_of(const ModelConfig& config, Index layer, const std::string& prefix) {
+  const bool twice = config.double_wide_mlp && config.shares_keys(layer);
   return {.prefix = prefix + "mlp.",
           .hidden_size = config.hidden_size,
-          .width = config.intermediate_size,
+          .width = config.intermediate_size * (twice ? 2 : 1),
           .activation = {.act = *activation_named(config.hidden_act)},
           .bias = config.mlp_bias};
 }
@@ -109,15 +62,16 @@ Division division_of(const ModelConfig& config, const MoeRule& rule) {
   return {rule.router.divide.by, static_cast<float>(config.least_sum)};
 }
 
-RouterSettings router_of(const ModelConfig& config, const MoeRule& rule) {
+RouterSettings router_of(const ModelConfig& config, const MoeRule& rule, Index layer) {
   return {.num_experts = config.num_experts,
-          .top_k = config.num_experts_per_tok,
+          .top_k = config.top_k(layer),
+          .logit_cap = static_cast<float>(config.router_logit_cap),
           .score = rule.router.score,
           .choose_by = config.hash_router ? ChooseBy::kHash : rule.router.choose_by,
           .group_worth = rule.router.group_worth,
           .num_groups = config.n_group,
           .topk_group = config.topk_group,
-          .weigh_by = rule.router.weigh_by,
+          .weigh_by = config.sigmoid_of_chosen ? WeighBy::kSigmoidOfLogit : rule.router.weigh_by,
           .nearness = static_cast<float>(2 * config.router_jitter_noise),
           .divide = division_of(config, rule),
           .scaling_factor = static_cast<float>(config.routed_scaling_factor),
@@ -125,21 +79,50 @@ RouterSettings router_of(const ModelConfig& config, const MoeRule& rule) {
           .weight_on_input = rule.router.weight_on_input};
 }
 
-MoeSpec moe_of(const ModelConfig& config, const std::string& prefix) {
+/// A router that reads the residual stream: x / rms(x) * router.scale / sqrt(D) (Gemma4).
+RouterNorm router_norm_of(const ModelConfig& config, const std::string& prefix) {
+  return {.norm = {prefix + "gate.input_scale", config.hidden_size, norm_settings(config)},
+          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.hidden_size)))};
+}
+
+MoeSpec moe_of(const ModelConfig& config, Index layer, const std::string& prefix) {
   const MoeRule& rule = *config.family().moe;
   MoeSpec spec = {.prefix = prefix + "mlp.",
                   .hidden_size = config.hidden_size,
                   .width = config.moe_intermediate_size,
                   .activation = rule.activation,
-                  .router = router_of(config, rule),
+                  .router = router_of(config, rule, layer),
                   .correction_bias = rule.corrected && config.correction_bias,
                   .router_bias = rule.biased,
-                  .expert_bias = rule.biased || config.mlp_bias};
+                  .expert_bias = rule.biased || (rule.biased_by_key && config.mlp_bias),
+                  .expert_scale = rule.expert_scale};
   spec.activation.act = *activation_named(config.hidden_act);
   if (rule.shared && config.shared_expert_intermediate_size > 0)
     spec.shared =
         SharedExpertSpec{config.shared_expert_intermediate_size, rule.shared->gated, config.mlp_bias};
+  if (spec.shared && config.shared_average) spec.output_scale = 0.5f;
+  if (rule.router_norm) spec.router_norm = router_norm_of(config, spec.prefix);
   return spec;
+}
+
+/// The second half of a layer, of one of its kinds or, side by side, both.
+void set_feed_forward(const ModelConfig& config, Index layer, const std::string& prefix, LayerSpec& spec) {
+  const bool both = config.family().side_by_side;
+  const bool sparse = config.is_sparse(layer);
+  if (sparse) spec.moe = moe_of(config, layer, prefix);
+  if (!sparse || both) spec.mlp = mlp_of(config, layer, prefix);
+  if (!sparse || !both) return;
+  spec.side_by_side = SideBySideNorms{norm_of(config, prefix + "post_feedforward_layernorm_1"),
+                                      norm_of(config, prefix + "pre_feedforward_layernorm_2"),
+                                      norm_of(config, prefix + "post_feedforward_layernorm_2")};
+}
+
+PerLayerInputSpec per_layer_input_of(const ModelConfig& config, const std::string& prefix) {
+  return {.prefix = prefix,
+          .hidden_size = config.hidden_size,
+          .width = config.hidden_size_per_layer_input,
+          .act = *activation_named(config.hidden_act),
+          .norm = norm_of(config, prefix + "post_per_layer_input_norm")};
 }
 
 }  // namespace
@@ -151,13 +134,6 @@ const Family& ModelConfig::family() const {
   return *family;
 }
 
-Index ModelConfig::rotary_dim() const {
-  if (family().latent_attention) return qk_rope_head_dim;
-  const double dim = static_cast<double>(head_dim) * partial_rotary_factor;
-  // Asked before either number is known to be any good.
-  return dim >= 0 && dim <= static_cast<double>(kLargestCount) ? static_cast<Index>(dim) : 0;
-}
-
 LayerSpec ModelConfig::layer(Index layer) const {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const LayerNormNames& names = family().norms;
@@ -167,12 +143,14 @@ LayerSpec ModelConfig::layer(Index layer) const {
   spec.mixer = mixer_of(*this, layer, prefix);
   spec.mixer_output_norm = optional_norm(*this, prefix, names.mixer_output);
   spec.feed_forward_norm = optional_norm(*this, prefix, names.feed_forward);
-  if (is_sparse(layer))
-    spec.moe = moe_of(*this, prefix);
-  else
-    spec.mlp = mlp_of(*this, prefix);
-  spec.feed_forward_output_norm = optional_norm(*this, prefix, names.feed_forward_output);
+  set_feed_forward(*this, layer, prefix, spec);
+  spec.feed_forward_output_norm = optional_norm(
+      *this, prefix,
+      is_sparse(layer) && !names.sparse_output.empty() ? names.sparse_output : names.feed_forward_output);
   spec.residual_scale = static_cast<float>(residual_multiplier);
+  spec.parallel = family().parallel;
+  if (hidden_size_per_layer_input > 0) spec.per_layer_input = per_layer_input_of(*this, prefix);
+  if (family().side_by_side) spec.scalar = prefix + "layer_scalar";
   return spec;
 }
 
@@ -180,20 +158,16 @@ NormSpec ModelConfig::final_norm() const {
   return norm_of(*this, "model.norm");
 }
 
-std::vector<RopeSettings> ModelConfig::ropes() const {
-  RopeSettings settings;
-  settings.rotary_dim = rotary_dim();
-  settings.theta = rope_theta;
-  settings.pairs = rope_interleave ? family().rope.pairs : RopePairs::kHalfSplit;
-  settings.scaling = rope_scaling;
-  std::vector<RopeSettings> list;
-  list.push_back(settings);
-  if (rope_local_base_freq > 0) {  // positions are never scaled within a window
-    settings.theta = rope_local_base_freq;
-    settings.scaling = {};
-    list.push_back(settings);
-  }
-  return list;
+std::optional<PerLayerEmbeddingSpec> ModelConfig::per_layer_embedding() const {
+  const Index width = hidden_size_per_layer_input;
+  if (width == 0) return std::nullopt;
+  return PerLayerEmbeddingSpec{
+      .width = width,
+      .layers = num_hidden_layers,
+      .vocab_size = vocab_size_per_layer_input,
+      .embedding_scale = std::sqrt(static_cast<float>(width)),
+      .projection_scale = 1 / std::sqrt(static_cast<float>(hidden_size)),
+      .norm = {"model.per_layer_projection_norm.weight", width, norm_settings(*this)}};
 }
 
 float ModelConfig::embedding_scale() const {

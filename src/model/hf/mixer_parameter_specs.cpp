@@ -32,7 +32,7 @@ void add_qk_norms(Specs& specs, const Naming& naming, const AttentionSpec& spec)
              naming.in_file(spec.prefix + in_file + ".weight"));
   };
   add("q_norm", names.query_norm, spec.query_width());
-  add("k_norm", names.key_norm, spec.key_width());
+  if (!spec.keys_of) add("k_norm", names.key_norm, spec.key_width());
 }
 
 /// q_proj of the file has each head's query rows and then its gate rows; the parameter all queries, then all
@@ -84,9 +84,9 @@ void add_projection(Specs& specs, const Naming& naming, const AttentionSpec& spe
   if (spec.gate_rows() > 0) return add_gated_projection(specs, naming, spec);
   const std::string& at = spec.prefix;
   const std::string file = naming.in_file(at);
-  const Parts parts = {{file + "q_proj", spec.query_width()},
-                       {file + "k_proj", spec.key_width()},
-                       {file + "v_proj", spec.value_width()}};
+  Parts parts = {{file + "q_proj", spec.query_width()}};
+  if (!spec.keys_of) parts.emplace_back(file + "k_proj", spec.key_width());
+  if (!spec.keys_of && spec.value_rows() > 0) parts.emplace_back(file + "v_proj", spec.value_rows());
   add_fused(specs, at + "qkv_proj", file + "qkv_proj", spec.hidden_size,
             {parts, naming.family.fused_qkv, spec.qkv_bias});
 }
@@ -94,7 +94,8 @@ void add_projection(Specs& specs, const Naming& naming, const AttentionSpec& spe
 /// One number a head; gpt_oss draws them as it draws weights.
 ParameterSpec sinks(const Naming& naming, const AttentionSpec& spec) {
   const std::string name = spec.prefix + "sinks";
-  ParameterSpec parameter = bias(name, {{naming.in_file(name), spec.heads}});
+  const std::string in_file = naming.in_file(spec.prefix + naming.family.attention.sinks);
+  ParameterSpec parameter = bias(name, {{in_file, spec.heads}});
   parameter.init = Init::kNormal;
   return parameter;
 }
@@ -107,6 +108,9 @@ void add_parameters(Specs& specs, const Naming& naming, const AttentionSpec& spe
     add_projection(specs, naming, spec);
     add_qk_norms(specs, naming, spec);
   }
+  if (spec.gate && !spec.gate->with_query)
+    add_linear_as(specs, at + "gate_proj", naming.in_file(at + naming.family.attention.gate),
+                  {spec.gate_width(), spec.hidden_size});
   if (spec.sinks) specs.push_back(sinks(naming, spec));
   add_linear_as(specs, at + "o_proj", naming.in_file(at + naming.family.attention.output),
                 {spec.hidden_size, spec.output_width(), spec.output_bias});

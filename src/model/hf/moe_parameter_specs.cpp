@@ -132,23 +132,29 @@ void add_experts(Specs& specs, const Naming& naming, const MoeSpec& spec, Expert
   specs.push_back(std::move(parts.down_bias));
 }
 
+/// What a file has of a shared expert's gate and up, one tensor or two.
+Parts gate_up_of(const SharedExpertRule& rule, const SharedExpertSpec& shared, const std::string& at,
+                 const std::string& end) {
+  if (!rule.fused_gate_up.empty()) return {{at + rule.fused_gate_up + end, 2 * shared.width}};
+  return {{at + "gate_proj" + end, shared.width}, {at + "up_proj" + end, shared.width}};
+}
+
 void add_shared_expert(Specs& specs, const Naming& naming, const MoeSpec& spec) {
   const SharedExpertSpec& shared = *spec.shared;
+  const SharedExpertRule& rule = *naming.family.moe->shared;
   const std::string at = spec.prefix + "shared_expert.";
-  const std::string file = naming.block(spec.prefix) + naming.family.moe->shared->name + ".";
+  const std::string block = naming.block(spec.prefix);
+  const std::string file = (rule.beside_block ? naming.layer(spec.prefix) : block) + rule.name + ".";
   const Index d = spec.hidden_size;
-  specs.push_back(
-      matrix(at + "gate_up_proj.weight", d,
-             {{file + "gate_proj.weight", shared.width}, {file + "up_proj.weight", shared.width}}));
-  specs.push_back(matrix(at + "down_proj.weight", shared.width, {{file + "down_proj.weight", d}}));
+  specs.push_back(matrix(at + "gate_up_proj.weight", d, gate_up_of(rule, shared, file, ".weight")));
+  specs.push_back(matrix(at + "down_proj.weight", shared.width, {{file + rule.down + ".weight", d}}));
   if (shared.bias) {
-    specs.push_back(bias(at + "gate_up_proj.bias",
-                         {{file + "gate_proj.bias", shared.width}, {file + "up_proj.bias", shared.width}}));
-    specs.push_back(bias(at + "down_proj.bias", {{file + "down_proj.bias", d}}));
+    specs.push_back(bias(at + "gate_up_proj.bias", gate_up_of(rule, shared, file, ".bias")));
+    specs.push_back(bias(at + "down_proj.bias", {{file + rule.down + ".bias", d}}));
   }
   if (shared.gated)
-    specs.push_back(matrix(spec.prefix + "shared_expert_gate.weight", d,
-                           {{naming.block(spec.prefix) + "shared_expert_gate.weight", 1}}));
+    specs.push_back(
+        matrix(spec.prefix + "shared_expert_gate.weight", d, {{block + "shared_expert_gate.weight", 1}}));
 }
 
 /// Moved by hand of whoever balances the load, never by a gradient.
@@ -162,6 +168,13 @@ ParameterSpec correction_bias(const Naming& naming, const MoeSpec& spec) {
   return parameter;
 }
 
+/// A number an expert, that its weights are multiplied by.
+ParameterSpec expert_scale(const MoeSpec& spec, const std::string& in_file) {
+  ParameterSpec parameter = bias(spec.prefix + "gate.per_expert_scale", {{in_file, spec.router.num_experts}});
+  parameter.init = Init::kOnes;
+  return parameter;
+}
+
 }  // namespace
 
 void add_moe(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts) {
@@ -171,6 +184,8 @@ void add_moe(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRang
   specs.push_back(matrix(spec.prefix + "gate.weight", spec.hidden_size, {{block + naming.router(), count}}));
   if (spec.router_bias) specs.push_back(bias(spec.prefix + "gate.bias", {{block + names.bias, count}}));
   if (spec.correction_bias) specs.push_back(correction_bias(naming, spec));
+  if (spec.router_norm) add_norm(specs, spec.router_norm->norm, block + names.input_scale);
+  if (spec.expert_scale) specs.push_back(expert_scale(spec, block + names.expert_scale));
   add_experts(specs, naming, spec, experts);
   if (spec.shared) add_shared_expert(specs, naming, spec);
 }

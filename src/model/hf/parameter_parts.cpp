@@ -16,7 +16,7 @@ ParameterSpec norm_weight(const NormSpec& norm, const std::string& in_file) {
 
 void add_norm(Specs& specs, const NormSpec& spec, const std::string& in_file) {
   specs.push_back(norm_weight(spec, in_file));
-  if (spec.kind == NormKind::kRms) return;
+  if (spec.kind != NormKind::kLayer) return;
   NormSpec of_bias = spec;
   of_bias.name = in_file;
   specs.push_back(bias(spec.bias_name(), {{of_bias.bias_name(), spec.width}}));

@@ -38,10 +38,13 @@ struct Naming {
   StackNames stacks() const {
     return names.as_in_memory && family.moe->in_memory.own_stacks ? StackNames() : family.moe->stack;
   }
-  /// Of the experts' block at `prefix` ("model.layers.0.mlp.").
+  /// Of the layer whose experts' block is at `prefix` ("model.layers.0.mlp.").
+  std::string layer(const std::string& prefix) const {
+    return in_file(prefix.substr(0, prefix.size() - std::string("mlp.").size()));
+  }
+  /// Of that block.
   std::string block(const std::string& prefix) const {
-    const std::string layer = prefix.substr(0, prefix.size() - std::string("mlp.").size());
-    return in_file(layer) + names.block + ".";
+    return layer(prefix) + (names.block.empty() ? "" : names.block + ".");
   }
 };
 

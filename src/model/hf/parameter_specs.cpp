@@ -19,8 +19,9 @@ namespace {
 /// In a model with experts its parts are called as an expert's are, where those have a block.
 void add_mlp(Specs& specs, const Naming& naming, const MlpSpec& spec) {
   const std::string& at = spec.prefix;
-  const ExpertNames names = naming.family.moe ? naming.family.moe->experts : ExpertNames();
-  const std::string file = naming.family.moe ? naming.block(at) : naming.in_file(at);
+  const bool as_experts = naming.family.moe && !naming.names.block.empty();
+  const ExpertNames names = as_experts ? naming.family.moe->experts : ExpertNames();
+  const std::string file = as_experts ? naming.block(at) : naming.in_file(at);
   const Parts parts = {{file + names.gate, spec.width}, {file + names.up, spec.width}};
   add_fused(specs, at + "gate_up_proj", file + "gate_up_proj", spec.hidden_size,
             {parts, naming.family.fused_gate_up, spec.bias});
@@ -36,6 +37,31 @@ void add_head(Specs& specs, const ModelConfig& config) {
   specs.push_back(bias("lm_head.bias", {{of_bias, config.vocab_size}}));
 }
 
+/// What a layer has of each token beside its hidden state.
+void add_per_layer_input(Specs& specs, const Naming& naming, const PerLayerInputSpec& spec) {
+  add_linear(specs, naming, spec.prefix + "per_layer_input_gate", {spec.width, spec.hidden_size});
+  add_linear(specs, naming, spec.prefix + "per_layer_projection", {spec.hidden_size, spec.width});
+  add_norm(specs, naming, spec.norm);
+}
+
+/// A number that no gradient moves.
+ParameterSpec scalar(const Naming& naming, const std::string& name) {
+  ParameterSpec parameter = bias(name, {{naming.in_file(name), 1}});
+  parameter.init = Init::kOnes;
+  parameter.frozen = true;
+  return parameter;
+}
+
+void add_embeddings(Specs& specs, const Naming& naming, const ModelConfig& config) {
+  add_linear(specs, naming, "model.embed_tokens", {config.vocab_size, config.hidden_size});
+  const std::optional<PerLayerEmbeddingSpec> of_layers = config.per_layer_embedding();
+  if (!of_layers) return;
+  const Index width = of_layers->layers * of_layers->width;
+  add_linear(specs, naming, "model.embed_tokens_per_layer", {of_layers->vocab_size, width});
+  add_linear(specs, naming, "model.per_layer_model_projection", {width, config.hidden_size});
+  add_norm(specs, naming, of_layers->norm);
+}
+
 Specs layer_specs(const Naming& naming, const LayerSpec& layer, ExpertRange experts) {
   Specs specs;
   add_norm(specs, naming, layer.mixer_norm);
@@ -44,7 +70,14 @@ Specs layer_specs(const Naming& naming, const LayerSpec& layer, ExpertRange expe
   add_norm(specs, naming, layer.feed_forward_norm);
   if (layer.moe) add_moe(specs, naming, *layer.moe, experts);
   if (layer.mlp) add_mlp(specs, naming, *layer.mlp);
+  if (layer.side_by_side) {
+    add_norm(specs, naming, layer.side_by_side->mlp_output);
+    add_norm(specs, naming, layer.side_by_side->experts_input);
+    add_norm(specs, naming, layer.side_by_side->experts_output);
+  }
   add_norm(specs, naming, layer.feed_forward_output_norm);
+  if (layer.per_layer_input) add_per_layer_input(specs, naming, *layer.per_layer_input);
+  if (!layer.scalar.empty()) specs.push_back(scalar(naming, layer.scalar));
   return specs;
 }
 
@@ -58,7 +91,7 @@ std::vector<ParameterSpec> own_parameters(ModelConfig config) {
 std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRange experts) {
   const Naming naming = {config.family(), config.names};
   Specs specs;
-  add_linear(specs, naming, "model.embed_tokens", {config.vocab_size, config.hidden_size});
+  add_embeddings(specs, naming, config);
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
     for (ParameterSpec& spec : layer_specs(naming, config.layer(layer), experts)) {
       spec.layer = layer;

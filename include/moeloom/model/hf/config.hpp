@@ -17,8 +17,17 @@
 
 namespace moeloom {
 
-struct LayerSpec;  // the library's own, as NormSpec
+struct LayerSpec;  // the library's own, as those that follow
 struct NormSpec;
+struct PerLayerEmbeddingSpec;
+
+/// How layers with a window turn q and k, where that differs from the others.
+struct WindowRope {
+  double theta = 10000.0;
+  double partial_rotary_factor = 1;
+  RopeScaling scaling = {};
+  bool operator==(const WindowRope&) const = default;
+};
 
 /// The key of hash_router in a config.json; transformers does not know it, and would choose experts by score.
 inline constexpr const char* kHashRouterKey = "moeloom_hash_router";
@@ -56,9 +65,28 @@ struct ModelConfig {
   bool head_bias = false;   // of lm_head, also where its weight is that of the embedding
   RopeScaling rope_scaling;
   double partial_rotary_factor = 1;
-  double rope_local_base_freq = 0;    // rope_theta of layers with a window; 0: the same
-  std::vector<Index> windows;         // one a layer, 0: all earlier tokens; empty: 0 for all
-  double score_scale = 0;             // of attention's scores; 0: head_dim^-0.5
+  std::optional<WindowRope> window_rope;  // of layers with a window; none: as the others
+  std::vector<double> layer_rope_theta;   // one a layer, 0: it does not turn; empty: rope_theta for all
+  std::vector<Index> windows;             // one a layer, 0: all earlier tokens; empty: 0 for all
+  // One a layer, where layers differ; empty: as the numbers without layer_ say.
+  std::vector<Index> layer_heads;
+  std::vector<Index> layer_kv_heads;
+  std::vector<Index> layer_head_dims;
+  std::vector<Index> layer_top_k;  // num_experts_per_tok is the largest of them
+  Index value_dim = 0;             // of a head of v; 0: head_dim
+  double value_scale = 1;          // v is multiplied by it
+  bool keys_are_values = false;    // in layers without a window: there is no v_proj
+  Index num_kv_shared_layers = 0;  // the last ones, which read keys and values of an earlier layer
+  bool double_wide_mlp = false;    // of those
+  bool gate_per_head = false;      // where the family's gate is what a key says
+  bool layer_norm = false;         // norms are LayerNorms without a bias, where rms_norm_eps is not there
+  Index hidden_size_per_layer_input = 0;  // of embeddings that a layer has of its own; 0: none
+  Index vocab_size_per_layer_input = 0;
+  double logit_cap = 0;            // of the head's logits; 0: none
+  double router_logit_cap = 0;     // of routers' logits; 0: none
+  bool sigmoid_of_chosen = false;  // weights are sigmoids of the chosen logits, where the family may say so
+  bool shared_average = false;     // routed and shared experts are averaged
+  double score_scale = 0;          // of attention's scores; 0: head_dim^-0.5
   std::optional<Index> pad_token_id;  // the look-up of this row trains nothing
   Index q_lora_rank = 0;              // latent attention; 0: q is one projection
   Index kv_lora_rank = 0;
@@ -109,7 +137,14 @@ struct ModelConfig {
   bool has_z_loss() const;   // its routers take a softmax, of which the z loss is made
   Index attention_width() const { return num_attention_heads * head_dim; }
   Index kv_width() const { return num_key_value_heads * head_dim; }
-  Index rotary_dim() const;  // elements of a head that turn
+  Index rotary_dim() const;  // elements of a head that turn, in layers without a window
+  /// Of a layer.
+  Index heads(Index layer) const;
+  Index kv_heads(Index layer) const;
+  Index head_size(Index layer) const;
+  Index window(Index layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
+  Index top_k(Index layer) const;
+  bool shares_keys(Index layer) const { return layer >= num_hidden_layers - num_kv_shared_layers; }
   /// Parameters in all, and those that one token uses.
   Index total_parameters() const;
   Index active_parameters() const;
@@ -121,6 +156,7 @@ struct ModelConfig {
   /// embeddings.
   LayerSpec layer(Index layer) const;
   NormSpec final_norm() const;
+  std::optional<PerLayerEmbeddingSpec> per_layer_embedding() const;
   std::vector<RopeSettings> ropes() const;
   float embedding_scale() const;
 

@@ -60,7 +60,7 @@ const Family kGemma3Text = {
     .qk_norm = QkNorm::kPerHead,
     .bias = kAttentionBias,
     .window = WindowRule::kPattern,
-    .rope = {.theta = 1e6, .local_theta = 1e4},
+    .rope = {.theta = 1e6, .windows = WindowRopeRule{.theta_key = "rope_local_base_freq"}},
     .query_scalar = true,
     .norm_offset = 1,
     .norms = {.mixer_output = "post_attention_layernorm",

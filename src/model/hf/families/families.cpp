@@ -12,7 +12,7 @@ namespace {
 std::vector<Family> all_families() {
   std::vector<Family> all;
   for (auto* rows : {deepseek_families, qwen_families, mixtral_families, further_families, hybrid_families,
-                     dense_families, refused_families})
+                     sigmoid_families, windowed_families, gemma4_families, dense_families, refused_families})
     std::ranges::move(rows(), std::back_inserter(all));
   std::ranges::stable_sort(all, {},
                            [](const Family& row) { return std::pair(!row.refusal.empty(), row.model_type); });

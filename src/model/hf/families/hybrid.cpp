@@ -7,12 +7,14 @@ namespace {
 /// Of Qwen3-Next and Qwen3.5, whose norms multiply by 1 + w.
 const SharedExpertRule kGatedShared = {.width_key = "shared_expert_intermediate_size", .gated = true};
 
+const GateRule kGateWithQuery = {.gate = {.with_query = true}};
+
 const Family kQwen3Next = {
     .model_type = "qwen3_next",
     .architecture = "Qwen3NextForCausalLM",
     .qk_norm = QkNorm::kPerHead,
     .bias = kAttentionBias,
-    .output_gate = true,
+    .gate = kGateWithQuery,
     .other_mixer = OtherMixer::kDeltaNet,
     .rope = {.partial = 0.25},
     .norm_offset = 1,
@@ -30,7 +32,7 @@ const Family kQwen35MoeText = {
     .in_both_versions = false,
     .qk_norm = QkNorm::kPerHead,
     .bias = kAttentionBias,
-    .output_gate = true,
+    .gate = kGateWithQuery,
     .other_mixer = OtherMixer::kDeltaNet,
     .delta_net = DeltaNetLayout::kByPart,
     .rope = {.partial = 0.25, .multimodal = true},

@@ -47,12 +47,15 @@ struct Outer {
 Family inside(Family text, const Outer& outer, const std::vector<std::string>& path,
               const std::vector<std::string>& without_effect, const NamePatterns& towers);
 
-// Rows of one descent each, as HF's config classes of 4.57 have their fallbacks.
+// Rows of one descent each, as HF's config classes of 4.57 or 5.15 have their fallbacks.
 std::vector<Family> deepseek_families();  // experts chosen as DeepSeek does: groups, a correction bias
 std::vector<Family> qwen_families();
-std::vector<Family> mixtral_families();  // further mixtures of experts
-std::vector<Family> further_families();  // with a design of their own each
-std::vector<Family> hybrid_families();   // whose layers are not all attention
+std::vector<Family> mixtral_families();   // further mixtures of experts
+std::vector<Family> further_families();   // with a design of their own each
+std::vector<Family> hybrid_families();    // whose layers are not all attention
+std::vector<Family> sigmoid_families();   // of transformers 5, chosen by sigmoids and a bias
+std::vector<Family> windowed_families();  // of transformers 5, whose layers with a window differ
+std::vector<Family> gemma4_families();
 std::vector<Family> dense_families();
 std::vector<Family> refused_families();
 

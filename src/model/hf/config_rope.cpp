@@ -202,6 +202,7 @@ void read_by_type(ConfigReader& top, ConfigReader& parameters, const Family& fam
     ConfigReader rope = parameters.object("sliding_attention");
     read_windows_rope(top, rope, family, config);
   }
+  parameters.skip({"rope_type"});  // which 5.15 leaves beside them
   parameters.refuse_the_rest();
 }
 

@@ -30,7 +30,7 @@ LayoutNames names_of(const std::string& model_type) {
         {"model_type " + model_type +
          ": transformers reads its experts as stacks [E, D, 2F] alone, neither as a list nor as "
          "the stacks [E, 2F, D] that an expert layout knows; leave the layout as it is"});
-  if (rule.stack.gate_up != StackNames().gate_up)
+  if (rule.only_stacked || rule.stack.gate_up != StackNames().gate_up)
     throw ConfigError({"model_type " + model_type + ": its experts are stacks called " + rule.stack.gate_up +
                        " in every version of transformers; leave the layout as it is"});
   LayoutNames names{{rule.experts.gate, rule.experts.up, rule.experts.down}, rule.block + "."};
@@ -47,7 +47,7 @@ void refuse_biases(const Recipes& recipes, const LayoutNames& names) {
   for (const TensorRecipe& recipe : recipes) {
     const std::string& name = recipe.spec.name;
     const bool of_experts = name.find("." + names.list_block + std::string(kExperts)) != std::string::npos;
-    if (of_experts && name.ends_with("bias"))
+    if (of_experts && (name.ends_with(".bias") || name.ends_with("_proj_bias")))
       throw ConfigError({"tensor " + name + ": experts with biases have one layout; leave it as it is"});
   }
 }

@@ -231,6 +231,7 @@ struct MoeRule {
   MemoryNames in_memory = {};
   bool transposed = false;                    // stacked experts are [E, D, 2F]
   bool either_way = false;                    // or, as 5.15 saves them by the same names, [E, 2F, D]
+  bool only_stacked = false;                  // transformers reads no list of this family's experts
   bool interleaved = false;                   // of those gate and up alternate
   bool turned_factors = false;                // adapters of stacks have in and out exchanged (PEFT 0.19.1 on)
   ExpertLayout layout = ExpertLayout::kList;  // where no file says

@@ -31,6 +31,32 @@ inline std::string needs(const std::string& type) {
     return R"(, "n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
       "kv_lora_rank": 12, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
       "v_head_dim": 12)";
+  if (type == "glm4_moe_lite" || type == "axk1")
+    return R"(, "num_key_value_heads": 4, "n_routed_experts": 16, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 8, "q_lora_rank": 24, "kv_lora_rank": 12, "qk_nope_head_dim": 16,
+      "qk_rope_head_dim": 8, "v_head_dim": 12)";
+  if (type == "solar_open" || type == "mimo_v2_flash")
+    return R"(, "num_key_value_heads": 2, "n_routed_experts": 16, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 8, "head_dim": 12)" +
+           std::string(type == "mimo_v2_flash" ? R"(, "v_head_dim": 8)" : "");
+  if (type == "mellum")
+    return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 8, "head_dim": 8)";
+  if (type == "granitemoe_swa")
+    return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
+      "layer_rope_theta": [0, 10000, 500000, 10000], "shared_intermediate_size": 20)";
+  if (type == "laguna")
+    return R"(, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+      "moe_intermediate_size": 8, "shared_expert_intermediate_size": 20,
+      "num_attention_heads_per_layer": [4, 2, 6, 4])";
+  if (type == "cohere2_moe")
+    return R"(, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+      "num_shared_experts": 2)";
+  if (type == "gemma4_text" || type == "gemma4")
+    return R"(, "num_key_value_heads": 2, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8,
+      "enable_moe_block": true, "head_dim": 8, "global_head_dim": 16, "attention_k_eq_v": true,
+      "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": 96,
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"])";
   if (type == "minimax_m2")
     return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2)";
   if (type == "hunyuan_v1_moe") return R"(, "num_key_value_heads": 2, "num_experts": 4, "moe_topk": 2)";

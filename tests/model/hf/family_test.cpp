@@ -227,6 +227,9 @@ TEST(Families, HunyuanSaysNumbersOfLayersInLists) {
   lists.set("moe_topk", std::vector<Index>{3, 3});
   EXPECT_THROW(ModelConfig::from(lists), ConfigError);
   lists.set("moe_topk", std::vector<Index>{3, 3, 2, 3});
+  EXPECT_EQ(ModelConfig::from(lists).layer(2).moe->router.top_k, 2);
+  EXPECT_EQ(ModelConfig::from(lists).layer(3).moe->router.top_k, 3);
+  lists.set("num_experts", std::vector<Index>{4, 4, 3, 4});
   EXPECT_THROW(ModelConfig::from(lists), ConfigError);
   EXPECT_NE(refusal("hunyuan_v1_moe", R"("rope_scaling": {"type": "dynamic", "factor": 2.0})").find("alpha"),
             std::string::npos);

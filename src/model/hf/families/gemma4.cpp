@@ -33,6 +33,7 @@ const Family kGemma4Text = {
                    .aux_loss_fallback = std::nullopt,
                    .block = "",
                    .router_names = {.weight = "router.proj.weight"},
+                   .only_stacked = true,
                    .layout = ExpertLayout::kStacked},
     .head_dim = 256,
     .num_key_value_heads = 4,

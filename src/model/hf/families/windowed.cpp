@@ -54,6 +54,7 @@ const Family kGraniteMoeSwa = {
                                               .down = "output_linear"},
                    .block = "block_sparse_moe",
                    .router_names = {.weight = "router.weight"},
+                   .only_stacked = true,
                    .layout = ExpertLayout::kStacked},
     .max_position_embeddings = 2048,
     .fixed = {kNoRouterLogits},

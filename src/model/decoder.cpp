@@ -70,7 +70,8 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       rope_settings_(config.ropes()),
       ropes_(rope_settings_.size()),
       embedding_scale_(config.embedding_scale()),
-      padding_row_(padding_row_of(config)) {
+      padding_row_(padding_row_of(config)),
+      lent_(at(config.num_hidden_layers)) {
   Index sparse = 0;
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
     layers_.emplace_back(config.layer(layer), store, layer, routing);
@@ -131,7 +132,9 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
                     .ropes = ropes_,
                     .segment_offsets = batch.segment_offsets,
                     .is_real = batch.is_real,
-                    .rope_rows = rope_rows_},
+                    .rope_rows = rope_rows_,
+                    .layer = layer,
+                    .lent = lent_},
           .moe = {.kernels = kernels_,
                   .dispatcher = dispatcher_,
                   .experts = experts_,
@@ -356,9 +359,14 @@ Index Decoder::replica_bytes() const {
 
 double Decoder::bytes_of(const ModelConfig& config, const Job& job) {
   const Index d = config.hidden_size, tokens = job.tokens();
-  return rows_bytes(tokens, {d, d, d, 1, 1}) +  // hidden_, final_, d_hidden_, position_ids_, final_inv_rms_
-         RopeTable::bytes_of(job.batch.length, config.rotary_dim()) +
-         logits_bytes(tokens, config.vocab_size, job.layout.threads);
+  // hidden_, final_, d_hidden_, position_ids_, final_inv_rms_
+  double bytes =
+      rows_bytes(tokens, {d, d, d, 1, 1}) + logits_bytes(tokens, config.vocab_size, job.layout.threads);
+  for (const RopeSettings& rope : config.ropes())
+    bytes += RopeTable::bytes_of(job.batch.length, rope.rotary_dim);
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    bytes += LentKeys::bytes_of(config.layer(layer).mixer, tokens);
+  return bytes;
 }
 
 }  // namespace moeloom

@@ -146,6 +146,7 @@ class Decoder {
   Index padding_row_;  // -1: there is none
   std::vector<std::int32_t> position_ids_;
   std::vector<std::int32_t> rope_rows_;
+  std::vector<LentKeys> lent_;          // of each layer
   std::vector<MixerCache> cache_;       // one a layer
   std::vector<std::int32_t> sequence_;  // the tokens since start_sequence
   Index cached_ = 0;                    // of them

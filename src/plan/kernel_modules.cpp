@@ -41,8 +41,11 @@ Module norm_module(const std::string& name, Index width, const RmsNormSettings& 
 }
 
 Module norm_module(const NormSpec& spec) {
-  if (spec.kind == NormKind::kLayer)
-    return {module_of(spec.name), "", "LayerNorm with a bias over " + std::to_string(spec.width)};
+  if (spec.kind != NormKind::kRms)
+    return {module_of(spec.name), "",
+            std::string("LayerNorm with") +
+                (spec.kind == NormKind::kLayer ? " a bias over " : "out a bias over ") +
+                std::to_string(spec.width)};
   return norm_module(module_of(spec.name), spec.width, spec.settings);
 }
 
@@ -91,17 +94,34 @@ void add_latent(const AttentionSpec& spec, const LatentSpec& latent, Modules& mo
       dense_module("self_attn.kv_b_proj", latent.kv_rank, spec.heads * (latent.nope_dim + spec.value_dim)));
 }
 
+std::string projections(const AttentionSpec& spec, const Family& family) {
+  if (family.fused_qkv) return "self_attn.qkv_proj";
+  return std::string("self_attn.q_proj") + (spec.keys_of ? "" : ", k_proj") +
+         (spec.keys_of || spec.keys_are_values ? "" : ", v_proj");
+}
+
 void add_heads(const AttentionSpec& spec, const Family& family, Modules& modules) {
-  modules.push_back(dense_module(family.fused_qkv ? "self_attn.qkv_proj" : "self_attn.q_proj, k_proj, v_proj",
-                                 spec.hidden_size, spec.projected_width(), spec.qkv_bias));
+  modules.push_back(
+      dense_module(projections(spec, family), spec.hidden_size, spec.projected_width(), spec.qkv_bias));
+  if (spec.value_norm && !spec.keys_of)
+    modules.push_back(norm_module("self_attn values", spec.value_dim, {.eps = spec.norm.eps}));
   if (spec.qk_norm == QkNorm::kNone) return;
   const AttentionNames& names = family.attention;
-  Module norm =
-      norm_module("self_attn." + names.query_norm + ", " + names.key_norm, spec.head_dim, spec.norm);
+  Module norm = norm_module("self_attn." + names.query_norm + (spec.keys_of ? "" : ", " + names.key_norm),
+                            spec.head_dim, spec.norm);
   if (spec.qk_norm == QkNorm::kWholeWidth)
     norm.what = "RMSNorm over " + std::to_string(spec.query_width()) + " and " +
                 std::to_string(spec.key_width()) + ", all heads at once";
   modules.push_back(norm);
+}
+
+void add_gate(const AttentionSpec& spec, const OutputGate& gate, Modules& modules) {
+  if (!gate.with_query)
+    modules.push_back(dense_module("self_attn.gate_proj", spec.hidden_size, spec.gate_width()));
+  modules.push_back({"self_attn output gate", "",
+                     std::string("context * ") +
+                         (gate.function == GateFunction::kSigmoid ? "sigmoid" : "softplus") + "(gate)" +
+                         (gate.per_head ? ", a number a head" : "")});
 }
 
 void add_mixer(const AttentionSpec& spec, const ModelConfig& config, Modules& modules) {
@@ -116,8 +136,9 @@ void add_mixer(const AttentionSpec& spec, const ModelConfig& config, Modules& mo
                          (spec.window > 0 ? ", a window of " + count(spec.window, "tokens") : "") +
                          (spec.chunk > 0 ? ", chunks of " + count(spec.chunk, "tokens") : "") +
                          (spec.sinks ? ", a sink a head" : "") +
+                         (spec.keys_of ? ", keys and values of layer " + std::to_string(*spec.keys_of) : "") +
                          ": products on tiles of its own, no kernel has another"});
-  if (spec.gate) modules.push_back({"self_attn output gate", "", "context * sigmoid(gate)"});
+  if (spec.gate) add_gate(spec, *spec.gate, modules);
   modules.push_back(dense_module("self_attn." + config.family().attention.output, spec.output_width(),
                                  spec.hidden_size, spec.output_bias));
 }

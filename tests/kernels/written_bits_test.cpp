@@ -5,8 +5,8 @@
 #include "kernels/causal_conv.hpp"
 #include "kernels/delta_rule.hpp"
 #include "kernels/elementwise/layernorm.hpp"
+#include "kernels/elementwise/output_gate.hpp"
 #include "kernels/elementwise/score_rows.hpp"
-#include "kernels/elementwise/sigmoid_gate.hpp"
 #include "moeloom/kernels/dense.hpp"
 #include "moeloom/kernels/elementwise/rmsnorm.hpp"
 #include "moeloom/kernels/elementwise/rope.hpp"
@@ -96,8 +96,8 @@ void gates_and_scores(Bits& bits) {
   for (const Index width : kWidths) {
     const Matrix x = numbers(3, width, 1), gate = numbers(3, width, 2), dy = numbers(3, width, 3);
     Matrix y(3, width), dx(3, width), d_gate(3, width);
-    sigmoid_gate_forward(x, gate, y.view());
-    sigmoid_gate_backward(dy, x, gate, dx, d_gate);
+    output_gate_forward(GateFunction::kSigmoid, x, gate, y.view());
+    output_gate_backward(GateFunction::kSigmoid, dy, x, gate, dx, d_gate);
     bits.add(y), bits.add(dx), bits.add(d_gate);
     std::vector<float> scores(at(width)), d = row_of_numbers(width, 4);
     softmax_scores(x.row(0), width, scores.data());

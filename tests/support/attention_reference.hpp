@@ -9,6 +9,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,8 @@ struct AttentionReference {
 
   Doubles normalise(const NormSpec& spec, Doubles x) const {
     if (spec.kind == NormKind::kRms) return normalise(spec.name, spec.settings, std::move(x));
-    const Doubles &w = values.at(spec.name), &bias = values.at(spec.bias_name());
+    const Doubles& w = values.at(spec.name);
+    const Doubles bias = spec.kind == NormKind::kLayer ? values.at(spec.bias_name()) : Doubles(w.size(), 0.0);
     const double count = static_cast<double>(x.size());
     double mean = 0, variance = 0;
     for (const double value : x) mean += value / count;
@@ -91,7 +93,7 @@ struct AttentionReference {
   }
 
   struct Heads {
-    Doubles query, key, value, gate = {};
+    Doubles query = {}, key = {}, value = {}, gate = {};
   };
 
   static Doubles part(const Doubles& x, Index begin, Index count) {
@@ -100,14 +102,19 @@ struct AttentionReference {
 
   Heads projected(const Doubles& x, Index position) const {
     const Doubles qkv = project(spec.prefix + "qkv_proj", x);
-    const Index keys = spec.query_width() + spec.gate_width();
-    Heads h{part(qkv, 0, spec.query_width()), part(qkv, keys, spec.key_width()),
-            part(qkv, keys + spec.key_width(), spec.value_width()),
-            part(qkv, spec.query_width(), spec.gate_width())};
+    const Index keys = spec.query_width() + spec.gate_rows();
+    Heads h{.query = part(qkv, 0, spec.query_width()), .gate = gate(x, qkv)};
+    if (!spec.keys_of) {
+      h.key = part(qkv, keys, spec.key_width());
+      h.value = spec.keys_are_values ? h.key : part(qkv, keys + spec.key_width(), spec.value_width());
+      if (spec.value_norm)
+        h.value = by_rms(Doubles(at(spec.value_dim), 1.0), {.eps = spec.norm.eps}, h.value);
+      for (double& v : h.value) v *= static_cast<double>(spec.value_scale);
+    }
     if (spec.qk_norm_after_rope) turn_heads(h, position);
     if (spec.qk_norm != QkNorm::kNone) {
       h.query = normalise_heads("q_norm.weight", h.query);
-      h.key = normalise_heads("k_norm.weight", h.key);
+      if (!spec.keys_of) h.key = normalise_heads("k_norm.weight", h.key);
     }
     if (!spec.qk_norm_after_rope) turn_heads(h, position);
     if (spec.temperature) {
@@ -115,6 +122,16 @@ struct AttentionReference {
       for (double& q : h.query) q *= 1 + spec.temperature->scale * std::log(1 + steps);
     }
     return h;
+  }
+
+  Doubles gate(const Doubles& x, const Doubles& qkv) const {
+    if (!spec.gate) return {};
+    return spec.gate->with_query ? part(qkv, spec.query_width(), spec.gate_width())
+                                 : project(spec.prefix + "gate_proj", x);
+  }
+  double gated(double gate) const {
+    return spec.gate->function == GateFunction::kSigmoid ? 1 / (1 + std::exp(-gate))
+                                                         : std::log1p(std::exp(gate));
   }
 
   void turn_heads(Heads& h, Index position) const {
@@ -126,7 +143,7 @@ struct AttentionReference {
   /// Heads are [nope, rope], as the formulas say.
   Heads latent(const Doubles& x, Index position) const {
     const LatentSpec& l = *spec.latent;
-    Heads h;
+    Heads h{.gate = gate(x, {})};
     if (l.q_rank > 0) {
       const Doubles low = project(spec.prefix + "q_a_proj", x);
       h.query =
@@ -150,7 +167,7 @@ struct AttentionReference {
   }
 
   /// Context of query i of one sequence.
-  Doubles attend(const std::vector<Heads>& heads, Index i) const {
+  Doubles attend(std::span<const Heads> heads, Index i) const {
     Doubles context(at(spec.output_width()));
     for (Index head = 0; head < spec.heads; ++head) {
       const Index kv = head / (spec.heads / spec.kv_heads);
@@ -171,31 +188,48 @@ struct AttentionReference {
               weights[at(j - first)] / sum * heads[at(j)].value[at(kv * spec.value_dim + d)];
     }
     const Doubles& gate = heads[at(i)].gate;
-    for (std::size_t j = 0; j < gate.size(); ++j) context[j] /= 1 + std::exp(-gate[j]);
+    for (std::size_t j = 0; j < context.size() && spec.gate; ++j)
+      context[j] *= gated(gate[j / (context.size() / gate.size())]);
     return context;
   }
 
-  /// hidden [T, D] with attention added.
-  Doubles forward(const Doubles& hidden) const {
+  std::vector<Index> offsets(const Doubles& hidden) const {
+    std::vector<Index> ends = segment_offsets;
+    if (ends.empty())
+      for (Index t = 0; t <= std::ssize(hidden) / spec.hidden_size; t += length) ends.push_back(t);
+    return ends;
+  }
+
+  /// Of every token.
+  std::vector<Heads> heads_of(const Doubles& hidden) const {
+    std::vector<Heads> heads;
+    const std::vector<Index> ends = offsets(hidden);
+    for (std::size_t s = 0; s + 1 < ends.size(); ++s)
+      for (Index t = ends[s]; t < ends[s + 1]; ++t) {
+        const Doubles row = part(hidden, t * spec.hidden_size, spec.hidden_size);
+        const Doubles x = norm ? normalise(*norm, row) : row;
+        heads.push_back(spec.latent ? latent(x, t - ends[s]) : projected(x, t - ends[s]));
+      }
+    return heads;
+  }
+
+  /// hidden [T, D] with attention added; lent: heads whose keys and values are read.
+  Doubles forward(const Doubles& hidden, const std::vector<Heads>* lent = nullptr) const {
     const std::size_t width = at(spec.hidden_size);
     Doubles out = hidden;
-    std::vector<Index> offsets = segment_offsets;
-    if (offsets.empty())
-      for (Index t = 0; t <= static_cast<Index>(hidden.size() / width); t += length) offsets.push_back(t);
-    for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
-      const Index begin = offsets[s], count = offsets[s + 1] - begin;
-      std::vector<Heads> heads;
-      for (Index i = 0; i < count; ++i) {
-        const Doubles row = part(hidden, (begin + i) * spec.hidden_size, spec.hidden_size);
-        const Doubles x = norm ? normalise(*norm, row) : row;
-        heads.push_back(spec.latent ? latent(x, i) : projected(x, i));
-      }
-      for (Index i = 0; i < count; ++i) {
-        Doubles y = project(spec.prefix + "o_proj", attend(heads, i));
-        if (output_norm) y = normalise(*output_norm, y);
-        for (std::size_t j = 0; j < width; ++j) out[at(begin + i) * width + j] += residual_scale * y[j];
-      }
+    std::vector<Heads> heads = heads_of(hidden);
+    for (std::size_t t = 0; t < heads.size() && lent != nullptr; ++t) {
+      heads[t].key = (*lent)[t].key;
+      heads[t].value = (*lent)[t].value;
     }
+    const std::vector<Index> ends = offsets(hidden);
+    for (std::size_t s = 0; s + 1 < ends.size(); ++s)
+      for (Index t = ends[s]; t < ends[s + 1]; ++t) {
+        const auto segment = std::span(heads).subspan(at(ends[s]), at(ends[s + 1] - ends[s]));
+        Doubles y = project(spec.prefix + "o_proj", attend(segment, t - ends[s]));
+        if (output_norm) y = normalise(*output_norm, y);
+        for (std::size_t j = 0; j < width; ++j) out[at(t) * width + j] += residual_scale * y[j];
+      }
     return out;
   }
 };

@@ -15,8 +15,8 @@ namespace {
 
 void check(ConstMatrixView x, const LayerNormWeights& weights, ConstRows y, std::span<const float> scales) {
   require(static_cast<Index>(weights.weight.size()) == x.cols &&
-              static_cast<Index>(weights.bias.size()) == x.cols,
-          "a layer norm needs a weight and a bias for each column");
+              (weights.bias.empty() || static_cast<Index>(weights.bias.size()) == x.cols),
+          "a layer norm needs a weight for each column, and a bias for each or none");
   require(y.rows() == x.rows && y.cols() == x.cols, "input and output must have one shape");
   require(static_cast<Index>(scales.size()) == x.rows, "inv_deviation needs one number for each row");
 }
@@ -38,11 +38,17 @@ template <typename Number>
 void scale_row(const float* x, float mean, float inv, const LayerNormWeights& weights, Number* y) {
   const float *weight = weights.weight.data(), *bias = weights.bias.data();
   const Index width = static_cast<Index>(weights.weight.size());
+  if (weights.bias.empty()) {
+#pragma omp simd
+    for (Index j = 0; j < width; ++j) set(y[j], (x[j] - mean) * inv * weight[j]);
+    return;
+  }
 #pragma omp simd
   for (Index j = 0; j < width; ++j) set(y[j], (x[j] - mean) * inv * weight[j] + bias[j]);
 }
 
 /// With n = (x - mean) inv and g = weight dy: dx = inv (g - mean(g) - n mean(g n)).
+template <bool kBiased>
 void row_backward(const float* x, float inv, std::span<const float> weights, const float* dy, float* dx,
                   float* d_weight, float* d_bias) {
   const float* weight = weights.data();
@@ -57,7 +63,7 @@ void row_backward(const float* x, float inv, std::span<const float> weights, con
     const float n = (x[j] - mean) * inv;
     const float grad = dy[j];
     d_weight[j] += grad * n;
-    d_bias[j] += grad;
+    if constexpr (kBiased) d_bias[j] += grad;
     dx[j] = inv * (weight[j] * grad - mean_g - n * mean_gn);
   }
 }
@@ -93,12 +99,13 @@ void layernorm_backward(ConstMatrixView x, const LayerNormWeights& weights,
   require(gradients.weight.size() == weights.weight.size() && gradients.bias.size() == weights.bias.size(),
           "the gradients need as many numbers as weight and bias");
   const Index chunks = ceil_div(x.rows, kSumChunkRows);
-  Matrix d_weight(chunks, x.cols), d_bias(chunks, x.cols);
+  Matrix d_weight(chunks, x.cols), d_bias(chunks, std::ssize(weights.bias));
+  const auto of_row = weights.bias.empty() ? row_backward<false> : row_backward<true>;
   parallel_for(chunks, [&](Index chunk) {
     const Index begin = chunk * kSumChunkRows;
     for (Index i = begin; i < std::min(x.rows, begin + kSumChunkRows); ++i)
-      row_backward(x.row(i), inv_deviation[at(i)], weights.weight, dy.row(i), dx.row(i), d_weight.row(chunk),
-                   d_bias.row(chunk));
+      of_row(x.row(i), inv_deviation[at(i)], weights.weight, dy.row(i), dx.row(i), d_weight.row(chunk),
+             d_bias.row(chunk));
   });
   for (Index chunk = 0; chunk < chunks; ++chunk) {
     add_row(d_weight.row(chunk), gradients.weight);

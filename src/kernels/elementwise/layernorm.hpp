@@ -12,7 +12,7 @@ namespace moeloom {
 
 struct LayerNormWeights {
   std::span<const float> weight;  // [D]
-  std::span<const float> bias;    // [D]
+  std::span<const float> bias;    // [D], or empty: there is none
   float eps = 1e-5f;
 };
 
@@ -23,7 +23,7 @@ void layernorm_forward(ConstMatrixView x, const LayerNormWeights& weights, Rows 
 
 struct LayerNormGradients {
   std::span<float> weight;  // [D], added to
-  std::span<float> bias;    // [D], added to
+  std::span<float> bias;    // [D], added to; empty without a bias
 };
 
 /// dy -> dx (replaced; may be dy) of the x and the inv_deviation of forward. The weights' gradients add up

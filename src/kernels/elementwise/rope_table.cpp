@@ -13,8 +13,9 @@ namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
 
+/// Of an odd width the last pair reaches one element further.
 std::size_t pairs_of(const RopeSettings& settings) {
-  return static_cast<std::size_t>(settings.rotary_dim / 2);
+  return static_cast<std::size_t>(ceil_div(settings.rotary_dim, 2));
 }
 
 void require_positive(double value, const char* name) {
@@ -71,8 +72,8 @@ void check_scaling(const ProportionalScaling& scaling, const RopeSettings& setti
 }
 
 void check(const RopeSettings& settings) {
-  require(settings.rotary_dim >= 0 && settings.rotary_dim % 2 == 0,
-          "rotary_dim must be even, not " + std::to_string(settings.rotary_dim));
+  require(settings.rotary_dim >= 0,
+          "rotary_dim must not be negative, as " + std::to_string(settings.rotary_dim) + " is");
   require(settings.first_dim >= 0, "first_dim must not be negative");
   require_positive(settings.theta, "theta");
   std::visit([&](const auto& scaling) { check_scaling(scaling, settings); }, settings.scaling);
@@ -219,7 +220,7 @@ RopeTable make_rope_table(Index positions, const RopeSettings& settings) {
   require(positions >= 0, "positions must not be negative");
   const Frequencies frequencies = rope_frequencies(positions, settings);
   const double factor = rope_attention_factor(positions, settings);
-  const Index pairs = settings.rotary_dim / 2, limit = short_until(settings);
+  const Index pairs = static_cast<Index>(pairs_of(settings)), limit = short_until(settings);
   RopeTable table{.cosine = Matrix(positions, pairs),
                   .sine = Matrix(positions, pairs),
                   .pairs = settings.pairs,

@@ -1,4 +1,4 @@
-// exp, sigmoid, silu and gelu without branches, so that a loop over them becomes vector code.
+// exp, sigmoid, softplus, silu and gelu without branches, so that a loop over them becomes vector code.
 //
 // The library's std::exp cannot be vectorised without -ffast-math, which would also let sums be reordered.
 // These are a few adds and products each, give the same bits in a vector lane and alone, and agree with the
@@ -142,6 +142,16 @@ inline Sigmoid sigmoid(float x) {
   const float decay = detail::scaled_decay(detail::within_scale(x));
   const float inverse = 1.0f / (detail::kScale + decay);
   return {detail::kScale * inverse, decay * inverse};
+}
+
+/// log(1 + e^x), to a few ulps wherever it is a normal number: of a rounded sum 1 + u the logarithm is taken
+/// with the sum's own u, and multiplied by what that lacks (Kahan).
+inline float softplus(float x) {
+  const float u = exp_of_nonpositive(-std::fabs(x));
+  const float sum = 1.0f + u;
+  const float in_sum = sum - 1.0f;
+  const float log = in_sum == 0.0f ? u : log_of_normal(sum) * (u / in_sum);
+  return std::max(x, 0.0f) + log;
 }
 
 /// x sigmoid(x).

@@ -19,17 +19,20 @@ struct HeadsWorkspace {
   Matrix d_key;
   Matrix d_value;
   Matrix d_qkv;
-  // Of latent attention.
+  // Of latent attention:
   Matrix d_query_latent;
   Matrix d_key_value;
   Matrix d_key_value_latent;
 
   static double bytes_of(const AttentionSpec& spec, Index tokens) {
-    const bool normed = spec.qk_norm != QkNorm::kNone || spec.latent;
-    const double parts = normed ? rows_bytes(tokens, {spec.query_width(), spec.key_width()}) : 0.0;
-    if (!spec.latent) return parts + rows_bytes(tokens, {spec.projected_width()});
-    return parts + rows_bytes(tokens, {spec.value_width(), spec.query_width(), spec.latent->q_rank,
-                                       spec.key_value_width(), spec.latent->key_value_low_width()});
+    if (spec.latent)
+      return rows_bytes(tokens,
+                        {spec.query_width(), spec.key_width(), spec.value_width(), spec.query_width(),
+                         spec.latent->q_rank, spec.key_value_width(), spec.latent->key_value_low_width()});
+    const bool normed = spec.qk_norm != QkNorm::kNone, reads = spec.keys_of.has_value();
+    return rows_bytes(tokens, {spec.projected_width(), normed ? spec.query_width() : 0,
+                               normed || reads ? spec.key_width() : 0,
+                               spec.values_apart() || reads ? spec.value_width() : 0});
   }
 };
 
@@ -38,26 +41,32 @@ struct ProjectedActivations {
   Matrix projected;  // [T, q, gate, k, v], before the norms; turned in place if no norm comes before that
   Matrix query;      // normed and turned
   Matrix key;
+  Matrix value;  // where it is not as projected
   std::vector<float> query_inv_rms;
   std::vector<float> key_inv_rms;
+  std::vector<float> value_inv_rms;
 
   static double bytes_of(const AttentionSpec& spec, Index tokens) {
-    const double as_projected = rows_bytes(tokens, {spec.projected_width()});
-    if (spec.qk_norm == QkNorm::kNone) return as_projected;
+    const Index keys = spec.keys_of ? 0 : spec.key_width();
+    const double parts =
+        rows_bytes(tokens, {spec.projected_width(), spec.values_apart() ? spec.value_width() : 0,
+                            spec.value_norm ? spec.kv_heads : 0});
+    if (spec.qk_norm == QkNorm::kNone) return parts;
     const bool per_head = spec.qk_norm == QkNorm::kPerHead;
-    return as_projected + rows_bytes(tokens, {spec.query_width(), spec.key_width(), per_head ? spec.heads : 1,
-                                              per_head ? spec.kv_heads : 1});
+    return parts + rows_bytes(tokens, {spec.query_width(), keys, per_head ? spec.heads : 1,
+                                       per_head ? spec.kv_heads : 1});
   }
 };
 
-/// q, k, v as rows of one weight, with a gate of attention's output behind q where there is one.
+/// q, k, v as rows of one weight, with a gate of attention's output behind q where that is the gate's place.
+/// Of a layer that reads another's keys and values q alone.
 class ProjectedHeads {
  public:
   ProjectedHeads(const AttentionSpec& spec, const ParameterStore& store);
 
   /// normed [T, D] -> heads; what backward needs is kept.
   void forward(const KernelTable& kernels, const MixerContext& context, ConstRows normed);
-  /// Of the last forward.
+  /// Of the last forward; keys and values that another layer lends have no columns here.
   AttentionHeads heads();
   /// [T, gate_width()] of the last forward.
   ConstMatrixView gate() const { return gate_of(saved_.projected.view()); }
@@ -71,7 +80,23 @@ class ProjectedHeads {
   ProjectedActivations& activations() { return saved_; }
 
  private:
-  AttentionHeads parts_of(MatrixView qkv) const;
+  // Columns of what qkv_proj gives.
+  template <typename T>
+  BasicView<T> query_of(BasicView<T> qkv) const {
+    return qkv.cols_from(0, spec_.query_width());
+  }
+  template <typename T>
+  BasicView<T> key_of(BasicView<T> qkv) const {
+    return qkv.cols_from(spec_.query_width() + spec_.gate_rows(), spec_.keys_of ? 0 : spec_.key_width());
+  }
+  /// Keys, where these serve as values.
+  template <typename T>
+  BasicView<T> value_of(BasicView<T> qkv) const {
+    if (spec_.keys_are_values) return key_of(qkv);
+    const Index width = spec_.keys_of ? 0 : spec_.value_width();
+    return qkv.cols_from(qkv.cols - width, width);
+  }
+  AttentionHeads parts_of(MatrixView qkv) const { return {query_of(qkv), key_of(qkv), value_of(qkv)}; }
   template <typename T>
   BasicView<T> gate_of(BasicView<T> qkv) const {
     return qkv.cols_from(spec_.query_width(), spec_.gate_rows());
@@ -80,11 +105,18 @@ class ProjectedHeads {
   void turn_back(const KernelTable& kernels, const MixerContext& context, MatrixView d_query,
                  MatrixView d_key) const;
   void normalise(const KernelTable& kernels);
+  /// Values from what is projected; keys are not normed or turned yet.
+  void make_values(const KernelTable& kernels);
+  /// Where gradients() has put them.
+  AttentionHeads gradients_in(HeadsWorkspace& workspace) const;
+  void backward_norms(const KernelTable& kernels, const AttentionHeads& d_heads, MatrixView d_qkv) const;
+  void backward_values(const KernelTable& kernels, MatrixView d_value, MatrixView d_qkv) const;
 
   AttentionSpec spec_;
   Linear qkv_;
   std::optional<Norm> query_norm_;
   std::optional<Norm> key_norm_;
+  std::optional<Norm> value_norm_;
   ProjectedActivations saved_;
 };
 

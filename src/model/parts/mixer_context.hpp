@@ -1,6 +1,7 @@
 // What every token mixer of a forward is given alike.
 #pragma once
 
+#include "model/parts/lent_keys.hpp"
 #include "moeloom/kernels/elementwise/rope_table.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
@@ -18,6 +19,8 @@ struct MixerContext {
   std::span<const Index> segment_offsets = {};   // of Batch
   std::span<const std::uint8_t> is_real = {};    // of Batch
   std::span<const std::int32_t> rope_rows = {};  // [T]: of a table of several lengths; empty: position_ids
+  Index layer = 0;                               // its number
+  std::span<LentKeys> lent = {};                 // of each layer; empty where none lends
 
   /// [segments + 1]: segment_offsets, or those of sequences that are one segment each.
   std::vector<Index> segments() const;

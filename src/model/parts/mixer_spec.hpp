@@ -1,6 +1,7 @@
 // What mixes the tokens of a layer: attention in its many forms, a short convolution, a gated delta net.
 #pragma once
 
+#include "kernels/elementwise/output_gate.hpp"
 #include "model/parts/norm_spec.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
@@ -33,8 +34,6 @@ struct LatentSpec {
   /// Rows of kv_a_proj_with_mqa.
   Index key_value_low_width() const { return kv_rank + rope_dim; }
 };
-
-enum class GateFunction { kSigmoid, kSoftplus };
 
 /// What attention's output is multiplied by before o_proj reads it: function(gate), the gate a product of the
 /// layer's input.
@@ -100,6 +99,8 @@ struct AttentionSpec {
   Index gate_width() const { return !gate ? 0 : gate->per_head ? heads : output_width(); }
   /// Of them rows of qkv_proj.
   Index gate_rows() const { return gate && gate->with_query ? gate_width() : 0; }
+  /// v is another matrix than what qkv_proj gives.
+  bool values_apart() const { return !keys_of && (keys_are_values || value_norm); }
   /// Rows of qkv_proj that are v's.
   Index value_rows() const { return keys_are_values ? 0 : value_width(); }
   /// Rows of qkv_proj.

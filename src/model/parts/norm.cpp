@@ -13,7 +13,8 @@ Norm Norm::of(const ParameterStore& store, const std::string& name, RmsNormSetti
 Norm Norm::of(const ParameterStore& store, const NormSpec& spec) {
   Norm norm = of(store, spec.name, spec.settings);
   require(static_cast<Index>(norm.weight.size()) == spec.width, spec.name + " must have the norm's width");
-  if (spec.kind == NormKind::kRms) return norm;
+  norm.kind = spec.kind;
+  if (spec.kind != NormKind::kLayer) return norm;
   const Parameter& bias = store.find(spec.bias_name());
   require(bias.value.size() == spec.width, spec.bias_name() + " must have the norm's width");
   norm.bias = bias.value.flat();
@@ -32,7 +33,7 @@ Norm Norm::without_weight(Index width, RmsNormSettings settings) {
 void Norm::forward(const RmsNormKernel& kernel, ConstMatrixView x, Rows y,
                    std::vector<float>& inv_rms) const {
   inv_rms.resize(at(x.size()) / weight.size());
-  if (bias.empty()) return kernel.forward(x, weight, settings, y, inv_rms);
+  if (kind == NormKind::kRms) return kernel.forward(x, weight, settings, y, inv_rms);
   layernorm_forward(x, {weight, bias, settings.eps}, y, inv_rms);
 }
 
@@ -45,7 +46,7 @@ void Norm::backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrix
     const ConstMatrixView x_of = x.rows_from(first, rows), dy_of = dy.rows_from(first, rows);
     const MatrixView dx_of = dx.rows_from(first, rows);
     const auto scales = inv_rms.subspan(at(first * groups), at(rows * groups));
-    if (bias.empty())
+    if (kind == NormKind::kRms)
       kernel.backward({x_of, weight, settings, scales}, dy_of, dx_of, d_weight);
     else
       layernorm_backward(x_of, {weight, bias, settings.eps}, scales, dy_of, dx_of, {d_weight, bias_grad});

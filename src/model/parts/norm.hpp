@@ -14,8 +14,9 @@ struct Norm {
   std::span<const float> weight;  // [D]
   std::span<float> grad;          // empty: the weight is frozen
   RmsNormSettings settings = {};
-  ExactSums* sums = nullptr;                            // that the gradients are leaves of
-  std::span<const float> bias = {};                     // [D] of a LayerNorm; empty: an RMSNorm
+  ExactSums* sums = nullptr;  // that the gradients are leaves of
+  NormKind kind = NormKind::kRms;
+  std::span<const float> bias = {};                     // [D] of a LayerNorm that has one
   std::span<float> bias_grad = {};                      // [D], there with the bias
   std::shared_ptr<const std::vector<float>> ones = {};  // the weight of a norm that has none
 

@@ -12,7 +12,7 @@ namespace {
 
 /// Elements of the weights of its products.
 double weights(const AttentionSpec& spec) {
-  const double output = real(spec.output_width() * spec.hidden_size);
+  const double output = real((spec.output_width() + spec.gate_width() - spec.gate_rows()) * spec.hidden_size);
   if (!spec.latent) return output + real(spec.hidden_size * spec.projected_width());
   const LatentSpec& latent = *spec.latent;
   const Index up_from = latent.q_rank > 0 ? latent.q_rank : spec.hidden_size;

@@ -152,11 +152,20 @@ TEST(RopeTable, ServesAnyShorterSequenceWhereNothingDependsOnTheLength) {
   EXPECT_TRUE(table.serves(0) && table.serves(1) && table.serves(32) && !table.serves(33));
 }
 
+// int(64 * 0.334) elements of MiMo's heads would turn: HF's arange(0, 21, 2) / 21 has eleven frequencies, and
+// cos and sin reach 22 elements.
+TEST(RopeTable, TurnsOneElementMoreThanAnOddWidth) {
+  const std::vector<double> frequencies = rope_frequencies(4, {.rotary_dim = 7, .theta = 100});
+  ASSERT_EQ(frequencies.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_DOUBLE_EQ(frequencies[i], std::pow(100.0, -2.0 * static_cast<double>(i) / 7));
+  EXPECT_EQ(make_rope_table(4, {.rotary_dim = 7}).rotary_dim(), 8);
+}
+
 TEST(RopeTable, RefusesSettingsWithoutFrequencies) {
   const auto refuses = [](const RopeSettings& settings) {
     EXPECT_THROW(make_rope_table(4, settings), ShapeError);
   };
-  refuses({.rotary_dim = 7});
   refuses({.rotary_dim = -2});
   refuses({.rotary_dim = 8, .theta = 0});
   refuses({.rotary_dim = 8, .first_dim = -1});

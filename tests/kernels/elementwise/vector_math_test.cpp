@@ -106,6 +106,17 @@ TEST(VectorSigmoid, IsAccurateInBothTails) {
   }
 }
 
+TEST(VectorSoftplus, IsAccurateFarBelowZeroAndSaturates) {
+  double worst = 0;
+  for (const float x : sweep(87.0f))
+    worst = std::max(worst, ulps(vector_math::softplus(x), std::log1p(std::exp(static_cast<double>(x)))));
+  EXPECT_LE(worst, 4.0);
+  EXPECT_EQ(vector_math::softplus(3e38f), 3e38f);
+  EXPECT_EQ(vector_math::softplus(kInfinity), kInfinity);
+  EXPECT_EQ(vector_math::softplus(-kInfinity), 0.0f);
+  EXPECT_TRUE(std::isnan(vector_math::softplus(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(VectorSilu, IsAccurateAndItsSlopeIsItsDerivative) {
   for (const float x : sweep(87.0f)) {
     const double sigmoid = 1.0 / (1.0 + std::exp(-static_cast<double>(x)));

@@ -31,9 +31,19 @@ TEST(ProjectedHeads, ShareOneProjectionUnlessTheyAreNormed) {
     ProjectedHeads source(c.spec, f.store);
     source.forward(norm_and_rope_kernels(true), f.context(), f.input);
     const AttentionHeads heads = source.heads();
-    const bool beside = heads.query.row(0) + c.spec.query_width() + c.spec.gate_width() == heads.key.row(0);
+    const bool beside = heads.query.row(0) + c.spec.query_width() + c.spec.gate_rows() == heads.key.row(0);
     EXPECT_EQ(beside, c.spec.qk_norm == QkNorm::kNone) << c.name;
     EXPECT_EQ(!heads.query.contiguous(), beside) << c.name;
+  }
+}
+
+TEST(ProjectedHeads, RefuseKeysAsValuesThatAreGoneWhenTheyAreNeeded) {
+  for (const AttentionCase& c : cases_of_heads(false)) {
+    if (!c.spec.keys_are_values) continue;
+    AttentionFixture f(c);
+    EXPECT_NO_THROW(ProjectedHeads(f.c.spec, f.store));
+    f.c.spec.qk_norm_after_rope = true;
+    EXPECT_THROW(ProjectedHeads(f.c.spec, f.store), ShapeError);
   }
 }
 

@@ -13,7 +13,7 @@ using testing::random_matrix;
 constexpr Index kBranchWidth = 6;
 const NormSpec kNorm = {"norm.weight", kBranchWidth, {}};
 
-std::vector<ParameterSpec> one_norm() {
+std::vector<ParameterSpec> output_norm_parameters() {
   ParameterSpec spec;
   spec.name = kNorm.name;
   spec.rows = 1;
@@ -28,7 +28,7 @@ struct Both {
 
 /// hidden += output(x), then its backward with the residual as the gradient.
 Both run(const std::optional<NormSpec>& norm, float scale, const Matrix& x, const Matrix& residual) {
-  const ParameterStore store(one_norm());
+  const ParameterStore store(output_norm_parameters());
   copy(random_matrix(1, kBranchWidth, 1), store.find(kNorm.name).value);
   std::optional<BranchOutput> output = BranchOutput::of(store, norm, scale);
   Both both{Matrix::copy_of(residual), Matrix(x.rows(), kBranchWidth), {}};
@@ -61,7 +61,7 @@ TEST(BranchOutput, NormsAndScalesWhatIsAddedToTheStream) {
 TEST(BranchOutput, IsThatOfANormAloneWithoutAScale) {
   const Matrix x = random_matrix(5, kBranchWidth, 2), residual = random_matrix(5, kBranchWidth, 3);
   const Both both = run(kNorm, 1, x, residual);
-  const ParameterStore store(one_norm());
+  const ParameterStore store(output_norm_parameters());
   copy(random_matrix(1, kBranchWidth, 1), store.find(kNorm.name).value);
   const Norm norm = Norm::of(store, kNorm);
   Matrix normed(5, kBranchWidth), d_input(5, kBranchWidth);

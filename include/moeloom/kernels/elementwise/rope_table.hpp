@@ -1,8 +1,8 @@
 // The angles of rotary position embedding: which pairs of a head's elements turn, how fast, and how far.
 //
 // angle = position * frequency_i, frequency_i = theta^(-2i / rotary_dim) (Su et al. 2021) before scaling, for
-// pair i of rotary_dim / 2. The scalings are those of Hugging Face's rope_scaling / rope_parameters, their
-// fields named as there. No collective.
+// pair i of rotary_dim / 2, rounded up. The scalings are those of Hugging Face's rope_scaling /
+// rope_parameters, their fields named as there. No collective.
 #pragma once
 
 #include "moeloom/tensor/matrix.hpp"
@@ -89,7 +89,7 @@ using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, Y
 
 /// The angles of some layers of a model. No scaling: std::monostate.
 struct RopeSettings {
-  Index rotary_dim = 0;  // elements of a head that turn, even; 0: none
+  Index rotary_dim = 0;  // elements of a head that turn; 0: none. If it is odd, one more turns
   double theta = 10000;
   RopePairs pairs = RopePairs::kHalfSplit;
   RopeScaling scaling = {};
@@ -101,9 +101,9 @@ struct RopeSettings {
 /// square of yarn_mscale(factor, mscale_all_dim).
 double yarn_mscale(double factor, double mscale);
 
-/// How fast each pair turns, radians a position [rotary_dim / 2], in sequences of so many positions. Throws
-/// ShapeError for settings that have no frequencies: an odd rotary_dim, a factor that is not positive, a list
-/// of another length.
+/// How fast each pair turns, radians a position [rotary_dim / 2, rounded up], in sequences of so many
+/// positions. Throws ShapeError for settings that have no frequencies: a negative rotary_dim, a factor that
+/// is not positive, a list of another length.
 std::vector<double> rope_frequencies(Index sequence_length, const RopeSettings& settings);
 
 /// Whether a sequence that grows from `before` to `now` positions turns at other frequencies from its first

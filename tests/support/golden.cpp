@@ -93,9 +93,9 @@ std::string golden_class(const fs::path& folder) {
 
 const std::vector<GoldenReader>& golden_readers() {
   static const std::vector<GoldenReader> readers = {
-      {"RmsNorm", {"*RMSNorm", "*L2Norm"}},
+      {"RmsNorm", {"*RMSNorm", "*RMSNorm(*)", "*L2Norm"}},
       {"GatedRmsNorm", {"*RMSNormGated"}},
-      {"LayerNorm", {"LayerNorm"}},
+      {"LayerNorm", {"*LayerNorm"}},
       {"Rope", {"*RotaryEmbedding + apply_rotary*"}},
       {"GoldenMlp",
        {"Qwen3MLP", "LlamaMLP", "DeepseekV3MLP", "Glm4MLP", "Phi3MLP", "Gemma3MLP", "Gemma3nTextMLP"}},
@@ -103,6 +103,7 @@ const std::vector<GoldenReader>& golden_readers() {
       {"GoldenMixers.ShortConv", {"*ShortConv"}},
       {"GoldenMixers.DeltaNet", {"*GatedDeltaNet"}},
       {"GoldenAttention", {"*Attention"}},
+      {"GoldenLayers", {"*Attention", "*GatedDeltaNet"}, true},
       {"HeadLoss", {"ForCausalLMLoss"}},
       {"RouterLosses", {"load_balancing_loss_func"}},
       {"GoldenBlock", {"*MoeBlock", "*MoE", "*TextMoe", "GptOssMLP"}},
@@ -113,9 +114,11 @@ const std::vector<GoldenReader>& golden_readers() {
 CasePredicate read_by(const std::string& test) {
   const auto reader = std::ranges::find(golden_readers(), test, &GoldenReader::test);
   if (reader == golden_readers().end()) throw IoError(test + " is not in the list of golden readers");
-  return [classes = reader->classes](const fs::path& folder) {
+  return [reader](const fs::path& folder) {
     const std::string named = golden_class(folder);
-    return std::ranges::any_of(classes, [&](const std::string& c) { return matches_glob(c, named); });
+    const bool is_layer = golden_meta(folder).text_or("part", "") == "mixer";
+    if (is_layer != reader->of_whole_models) return false;
+    return std::ranges::any_of(reader->classes, [&](const std::string& c) { return matches_glob(c, named); });
   };
 }
 

@@ -43,6 +43,7 @@ std::string golden_class(const std::filesystem::path& folder);
 struct GoldenReader {
   std::string test;
   NamePatterns classes;
+  bool of_whole_models = false;  // mixers whose meta.json has the config and the layer that they are of
 };
 /// All of them: what none of them reads is a failure (golden_census_test.cpp).
 const std::vector<GoldenReader>& golden_readers();

@@ -240,13 +240,17 @@ float eps_of(const std::string& name) {
 
 RmsNormSettings settings_of(const GoldenBlock& block) {
   const std::string reference = block.meta.text("hf");
-  const bool offset = reference == "Gemma3RMSNorm" || reference == "Qwen3NextRMSNorm";
+  bool offset = false;
+  for (const char* one_more : {"Gemma3RMSNorm", "Qwen3NextRMSNorm", "Qwen3_5MoeRMSNorm"})
+    offset = offset || reference == one_more;
   RmsNormSettings settings = offset ? kGemma : kPlain;
-  settings.eps = reference == "Llama4TextL2Norm" ? 1e-5f : eps_of(block.name);
+  settings.eps = reference == "Llama4TextL2Norm"
+                     ? 1e-5f
+                     : static_cast<float>(block.config.number_or("eps", eps_of(block.name)));
   return settings;
 }
 
-/// Llama4's norm of q and k has none: ones.
+/// Llama4's norm of q and k and Gemma4's of values have none: ones.
 std::vector<float> weight_of(const GoldenBlock& block) {
   if (block.tensors.has("weight.weight")) return block.tensors.floats("weight.weight");
   return std::vector<float>(at(block.shape("input.hidden_states").back()), 1.0f);

@@ -179,7 +179,7 @@ Matrix tokens_of(const GoldenBlock& block, const std::string& name) {
 
 RopePairs pairs_of(const std::string& reference) {
   if (reference.starts_with("DeepseekV3")) return RopePairs::kInterleavedToHalves;
-  for (const char* in_place : {"Glm4Rotary", "DeepseekV2", "Ernie4_5", "Llama4"})
+  for (const char* in_place : {"Glm4Rotary", "DeepseekV2", "Ernie4_5", "Llama4", "Cohere2"})
     if (reference.starts_with(in_place)) return RopePairs::kInterleaved;
   return RopePairs::kHalfSplit;
 }
@@ -192,35 +192,61 @@ LongRopeScaling longrope_of(const Document& scaling) {
           .original_max_position_embeddings = scaling.integer("original_max_position_embeddings")};
 }
 
+Llama3Scaling llama3_of(const Document& scaling) {
+  return {.factor = scaling.number("factor"),
+          .low_freq_factor = scaling.number("low_freq_factor"),
+          .high_freq_factor = scaling.number("high_freq_factor"),
+          .original_max_position_embeddings = scaling.number("original_max_position_embeddings")};
+}
+
+YarnScaling yarn_of(const Document& scaling) {
+  return {.factor = scaling.number("factor"),
+          .beta_fast = scaling.number("beta_fast"),
+          .beta_slow = scaling.number("beta_slow"),
+          .mscale = scaling.number_or("mscale", 0),
+          .mscale_all_dim = scaling.number_or("mscale_all_dim", 0),
+          .truncate = scaling.boolean_or("truncate", true),
+          .original_max_position_embeddings = scaling.number("original_max_position_embeddings")};
+}
+
+RopeScaling scaling_of(const Document& scaling) {
+  const std::string type = scaling.text("rope_type");
+  if (type == "longrope") return longrope_of(scaling);
+  if (type == "llama3") return llama3_of(scaling);
+  if (type == "yarn") return yarn_of(scaling);
+  if (type == "dynamic") return NtkAlphaScaling{scaling.number("alpha")};
+  return {};
+}
+
+/// Of a class of transformers 5: rope_parameters, perhaps one object a type of layer, of heads of `width`.
+RopeSettings settings_of_parameters(const GoldenBlock& block) {
+  const Document& config = block.config;
+  const Document all = config.object("rope_parameters");
+  const Document rope = config.has("layer_type") ? all.object(config.text("layer_type")) : all;
+  const double width = config.number("width");
+  const double share = rope.number_or("partial_rotary_factor", 1);
+  RopeSettings settings{.rotary_dim = static_cast<Index>(width * share),
+                        .theta = rope.number("rope_theta"),
+                        .pairs = pairs_of(block.meta.text("hf"))};
+  if (rope.text("rope_type") == "proportional") {  // across the whole head
+    settings.rotary_dim = config.integer("width");
+    settings.scaling =
+        ProportionalScaling{static_cast<Index>(share * width / 2), rope.number_or("factor", 1)};
+  } else {
+    settings.scaling = scaling_of(rope);
+  }
+  return settings;
+}
+
 /// How a reference class pairs elements, and what its config calls the size of the turned part.
 RopeSettings golden_settings(const GoldenBlock& block) {
   const Document& config = block.config;
+  if (config.has("rope_parameters")) return settings_of_parameters(block);
   RopeSettings settings{.theta = config.number("rope_theta"), .pairs = pairs_of(block.meta.text("hf"))};
   const std::string size = config.has("qk_rope_head_dim") ? "qk_rope_head_dim" : "head_dim";
   settings.rotary_dim = static_cast<Index>(static_cast<double>(config.integer(size)) *
                                            config.number_or("partial_rotary_factor", 1));
-  if (!config.has("rope_scaling")) return settings;
-  const Document scaling = config.object("rope_scaling");
-  if (scaling.text("rope_type") == "longrope") {
-    settings.scaling = longrope_of(scaling);
-    return settings;
-  }
-  const double factor = scaling.number("factor");
-  const double original = scaling.number("original_max_position_embeddings");
-  if (scaling.text("rope_type") == "llama3") {
-    settings.scaling = Llama3Scaling{.factor = factor,
-                                     .low_freq_factor = scaling.number("low_freq_factor"),
-                                     .high_freq_factor = scaling.number("high_freq_factor"),
-                                     .original_max_position_embeddings = original};
-  } else {
-    settings.scaling = YarnScaling{.factor = factor,
-                                   .beta_fast = scaling.number("beta_fast"),
-                                   .beta_slow = scaling.number("beta_slow"),
-                                   .mscale = scaling.number_or("mscale", 0),
-                                   .mscale_all_dim = scaling.number_or("mscale_all_dim", 0),
-                                   .truncate = scaling.boolean_or("truncate", true),
-                                   .original_max_position_embeddings = original};
-  }
+  if (config.has("rope_scaling")) settings.scaling = scaling_of(config.object("rope_scaling"));
   return settings;
 }
 

@@ -24,8 +24,9 @@ struct MoeWorkspace {
   std::vector<float> d_topk_weights;  // [T, K]
   DispatchPlan slice_plan;
   std::vector<float> slice_d_topk_weights;  // [tokens of a slice, K]
+  Matrix scaled;                            // [T, D], of a block whose output has a factor
 
-  /// Of experts of `width`; without the shared expert's, and what backward makes again.
+  /// Of experts of `width`; without the shared expert's, `scaled`, and what backward makes again.
   static double bytes_of(const TripShape& trip, Index width) {
     const double whole =
         ExpertWorkspace::bytes_of(trip, width) + RowBuffer::bytes_of(trip) + array_bytes(trip.slots());

@@ -3,125 +3,26 @@
 
 #include "moeloom/base/errors.hpp"
 
-#include <functional>
+#include <utility>
 
+#include "golden_block_families.hpp"
 #include "moe_block.hpp"
-#include "support/golden.hpp"
 
 namespace moeloom::testing {
-
-enum class ExpertTensors {
-  kList,         // experts.N.gate_proj.weight, up_proj, down_proj
-  kNumbered,     // experts.N.w1 gate, w3 up, w2 down
-  kTransposed,   // experts.gate_up_proj [E, D, 2F], down_proj [E, F, D]: x @ W
-  kInterleaved,  // the same with gate and up in columns 0, 2, 4 and 1, 3, 5
-  kFused         // input_linear.weight [E, 2F, D], output_linear.weight [E, D, F]
-};
-
-struct BlockFamily {
-  std::string hf_class;
-  ExpertTensors experts = ExpertTensors::kList;
-  std::string shared = {};       // of its three projections
-  std::string shared_gate = {};  // of the weight [1, D]
-  std::string router = "gate";
-  std::string correction_bias = "gate.e_score_correction_bias";
-  /// What the router is made of beside what all configs say.
-  std::function<void(const Document&, RouterSettings&)> compose = [](const Document&, RouterSettings&) {};
-  GatedActivation activation = {};
-  bool ordered = true;  // chosen experts stand by falling logit; else their order means nothing
-};
-
-inline void softmax_of_chosen(const Document&, RouterSettings& router) {
-  router.choose_by = ChooseBy::kLogit;
-  router.weigh_by = WeighBy::kSoftmaxOfChosen;
-  router.divide = {DivideBy::kNothing};
-}
-inline void sigmoid_on_input(const Document&, RouterSettings& router) {
-  router.choose_by = ChooseBy::kLogit;
-  router.weigh_by = WeighBy::kSigmoidOfLogit;
-  router.divide = {DivideBy::kNothing};
-  router.weight_on_input = true;
-}
-inline void sigmoid_scores(const Document&, RouterSettings& router) {
-  router.score = RouterScore::kSigmoid;
-}
-inline void sigmoid_plus_a_millionth(const Document&, RouterSettings& router) {
-  router.score = RouterScore::kSigmoid;
-  if (router.divide.by == DivideBy::kSum) router.divide = {DivideBy::kSumPlus, 1e-6f};
-}
-inline void best_of_groups(const Document& config, RouterSettings& router) {
-  router.group_worth = GroupWorth::kBest;
-  router.divide = {DivideBy::kNothing};
-  if (config.text_or("topk_method", "greedy") == "greedy") router.num_groups = router.topk_group = 1;
-}
-inline void divided_by_at_least(const Document& config, RouterSettings& router) {
-  router.divide = {DivideBy::kSumAtLeast, static_cast<float>(config.number("moe_norm_min"))};
-}
-inline void sparsemixer(const Document& config, RouterSettings& router) {
-  router.choose_by = ChooseBy::kLogit;
-  router.weigh_by = WeighBy::kSoftmaxOfNear;
-  router.nearness = static_cast<float>(2 * config.number("router_jitter_noise"));
-  router.divide = {DivideBy::kNothing};
-}
-
-inline const std::vector<BlockFamily>& block_families() {
-  const std::string gate = "shared_expert_gate";
-  static const std::vector<BlockFamily> families = {
-      {.hf_class = "Qwen3MoeSparseMoeBlock"},
-      {.hf_class = "OlmoeSparseMoeBlock"},
-      {.hf_class = "FlexOlmoSparseMoeBlock"},
-      {.hf_class = "MixtralSparseMoeBlock", .experts = ExpertTensors::kNumbered},
-      {.hf_class = "Qwen3VLMoeTextSparseMoeBlock", .experts = ExpertTensors::kTransposed},
-      {.hf_class = "Qwen3OmniMoeThinkerTextSparseMoeBlock"},
-      {.hf_class = "Qwen2MoeSparseMoeBlock", .shared = "shared_expert", .shared_gate = gate},
-      {.hf_class = "Qwen3NextSparseMoeBlock", .shared = "shared_expert", .shared_gate = gate},
-      {.hf_class = "Qwen3OmniMoeTalkerTextSparseMoeBlock", .shared = "shared_expert", .shared_gate = gate},
-      {.hf_class = "DeepseekV3MoE", .shared = "shared_experts", .compose = sigmoid_scores, .ordered = false},
-      {.hf_class = "Glm4MoeMoE", .shared = "shared_experts", .compose = sigmoid_scores, .ordered = false},
-      {.hf_class = "Dots1MoE", .shared = "shared_experts", .compose = sigmoid_scores, .ordered = false},
-      {.hf_class = "DeepseekV2MoE", .shared = "shared_experts", .compose = best_of_groups, .ordered = false},
-      {.hf_class = "GptOssMLP",
-       .experts = ExpertTensors::kInterleaved,
-       .router = "router",
-       .compose = softmax_of_chosen,
-       .activation = {.alpha = 1.702f, .limit = 7, .up_offset = 1}},
-      {.hf_class = "GraniteMoeMoE",
-       .experts = ExpertTensors::kFused,
-       .router = "router.layer",
-       .compose = softmax_of_chosen},
-      {.hf_class = "Ernie4_5_MoeSparseMoeBlock",
-       .shared = "shared_experts",
-       .correction_bias = "moe_statics.e_score_correction_bias",
-       .compose = divided_by_at_least,
-       .ordered = false},
-      {.hf_class = "Lfm2MoeSparseMoeBlock",
-       .experts = ExpertTensors::kNumbered,
-       .correction_bias = "expert_bias",
-       .compose = sigmoid_plus_a_millionth,
-       .ordered = false},
-      {.hf_class = "Llama4TextMoe",
-       .experts = ExpertTensors::kTransposed,
-       .shared = "shared_expert",
-       .router = "router",
-       .compose = sigmoid_on_input},
-      {.hf_class = "PhimoeSparseMoeBlock", .experts = ExpertTensors::kNumbered, .compose = sparsemixer},
-  };
-  return families;
-}
-
-/// The family of a case; its meta.json may say more behind the class, "Class (training path)".
-inline const BlockFamily* family_of(const std::filesystem::path& folder) {
-  const std::string named = golden_class(folder);
-  const auto& families = block_families();
-  const auto found = std::ranges::find(families, named, &BlockFamily::hf_class);
-  return found == families.end() ? nullptr : &*found;
-}
 
 /// Reads a block's tensors into our layout: `prefix` is "weight." or "grad.weight.".
 class BlockReader {
  public:
   BlockReader(const GoldenBlock& golden, const BlockFamily& family, const std::string& prefix)
-      : golden_(golden), family_(family), prefix_(prefix) {}
+      : golden_(golden), family_(family), prefix_(prefix + block_of(golden, family, prefix)) {}
+
+  /// What newer cases put before names, as the models do: "mlp.".
+  static std::string block_of(const GoldenBlock& golden, const BlockFamily& family,
+                              const std::string& prefix) {
+    for (const char* block : {"mlp.", "block_sparse_moe."})
+      if (golden.tensors.has(prefix + block + family.router + ".weight")) return block;
+    return {};
+  }
 
   BlockWeights read() const {
     BlockWeights w{.router = rows(family_.router + ".weight")};
@@ -149,7 +50,8 @@ class BlockReader {
     return family_.experts == ExpertTensors::kTransposed || family_.experts == ExpertTensors::kInterleaved;
   }
   bool has_biases() const {
-    return golden_.tensors.has(prefix_ + (is_stack() ? "experts.down_proj_bias" : part(0, 2) + ".bias"));
+    const bool stacked = is_stack() || family_.experts == ExpertTensors::kStacked;
+    return golden_.tensors.has(prefix_ + (stacked ? "experts.down_proj_bias" : part(0, 2) + ".bias"));
   }
   /// "experts.3.up_proj", of gate, up and down.
   std::string part(Index expert, std::size_t which) const {
@@ -197,12 +99,14 @@ class BlockReader {
 
   Matrix expert_gate_up(Index e) const {
     if (family_.experts == ExpertTensors::kFused) return rows("input_linear.weight", e);
+    if (family_.experts == ExpertTensors::kStacked) return rows("experts.gate_up_proj", e);
     if (!is_stack()) return gate_above_up(part(e, 0) + ".weight", part(e, 1) + ".weight");
     Matrix gate_up = transposed(rows("experts.gate_up_proj", e));
     return family_.experts == ExpertTensors::kInterleaved ? apart(gate_up) : std::move(gate_up);
   }
   Matrix expert_down(Index e) const {
     if (family_.experts == ExpertTensors::kFused) return rows("output_linear.weight", e);
+    if (family_.experts == ExpertTensors::kStacked) return rows("experts.down_proj", e);
     return is_stack() ? transposed(rows("experts.down_proj", e)) : rows(part(e, 2) + ".weight");
   }
   Matrix expert_gate_up_bias(Index e) const {
@@ -245,11 +149,13 @@ struct BlockCase {
     require(act.has_value(), "the block's hidden_act must be an activation that we know");
     weights.activation = family.activation;
     weights.activation.act = *act;
-    const std::string bias_name = "weight." + family.correction_bias;
+    weights.output_scale = family.output_scale(golden.config);
+    const std::string bias_name =
+        "weight." + BlockReader::block_of(golden, family, "weight.") + family.correction_bias;
     if (golden.tensors.has(bias_name)) bias = golden.tensors.floats(bias_name);
     router = {
         .num_experts = weights.experts(),
-        .top_k = golden.config.integer("num_experts_per_tok"),
+        .top_k = golden.shape("selected_experts").back(),
         .num_groups = golden.config.integer_or("n_group", 1),
         .topk_group = golden.config.integer_or("topk_group", 1),
         .divide = {golden.config.boolean_or("norm_topk_prob", true) ? DivideBy::kSum : DivideBy::kNothing},

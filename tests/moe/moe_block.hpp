@@ -30,6 +30,7 @@ struct BlockWeights {
   Matrix shared_gate_up_bias = {};  // [1, 2S]
   Matrix shared_down_bias = {};     // [1, D]
   GatedActivation activation = {};
+  float output_scale = 1;
 
   Index experts() const { return router.rows(); }
   Index hidden() const { return router.cols(); }
@@ -113,7 +114,8 @@ class Block {
                  .down_bias = part(whole.down_bias, 1),
                  .shared_gate_up_bias = Matrix::copy_of(whole.shared_gate_up_bias),
                  .shared_down_bias = Matrix::copy_of(whole.shared_down_bias),
-                 .activation = whole.activation},
+                 .activation = whole.activation,
+                 .output_scale = whole.output_scale},
         gradients_{.router = zeros(weights_.router, frozen.contains("router")),
                    .gate_up = zeros(weights_.gate_up, frozen.contains("gate_up")),
                    .down = zeros(weights_.down, frozen.contains("down")),
@@ -202,7 +204,8 @@ class Block {
                                               .d_gate_up = gradients_.gate_up_bias,
                                               .d_down = gradients_.down_bias}},
                        .router_bias = weights_.router_bias.view().flat(),
-                       .d_router_bias = gradients_.router_bias.view().flat()};
+                       .d_router_bias = gradients_.router_bias.view().flat(),
+                       .output_scale = weights_.output_scale};
     if (weights_.shared_down.rows() > 0)
       weights.shared = {.gate_up = weights_.shared_gate_up,
                         .down = weights_.shared_down,

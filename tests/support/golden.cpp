@@ -106,7 +106,10 @@ const std::vector<GoldenReader>& golden_readers() {
       {"GoldenLayers", {"*Attention", "*GatedDeltaNet"}, true},
       {"HeadLoss", {"ForCausalLMLoss"}},
       {"RouterLosses", {"load_balancing_loss_func"}},
-      {"GoldenBlock", {"*MoeBlock", "*MoE", "*TextMoe", "GptOssMLP"}},
+      {"GoldenBlock",
+       {"*MoeBlock", "*SparseMoEBlock", "Deepseek*MoE", "Glm4Moe*MoE", "Dots1MoE", "GraniteMoe*MoE",
+        "SolarOpenMoE", "HYV3MoE", "MiMoV2FlashMoE", "*TextMoe", "HunYuanMoEV1Moe", "GptOssMLP"}},
+      {"GoldenFeedForward", {"AXK1MoE", "Gemma4TextDecoderLayer"}},
   };
   return readers;
 }

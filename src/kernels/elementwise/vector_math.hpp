@@ -159,6 +159,20 @@ inline float silu(float x) {
   return x * sigmoid(x).value;
 }
 
+/// To 2 ulps; of NaN it is NaN. Cephes' tanhf (Moshier 1992): a polynomial below 0.625, where 1 - e^-2x would
+/// lose digits.
+inline float tanh(float x) {
+  const float z = std::fabs(x), square = x * x;
+  float p = -5.70498872745e-3f;
+  p = multiply_add(p, square, 2.06390887954e-2f);
+  p = multiply_add(p, square, -5.37397155531e-2f);
+  p = multiply_add(p, square, 1.33314422036e-1f);
+  p = multiply_add(p, square, -3.33332819422e-1f);
+  const float near_zero = multiply_add(p * square, x, x);
+  const float far = std::copysign(1.0f - 2.0f / (exp(2.0f * z) + 1.0f), x);
+  return z < 0.625f ? near_zero : far;
+}
+
 /// A function and its derivative at one point.
 struct ValueSlope {
   float value;

@@ -1,5 +1,6 @@
 #include "moe/routing/router_layer.hpp"
 
+#include "kernels/elementwise/soft_cap.hpp"
 #include "moe/routing/selection.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/tensor/gemm.hpp"
@@ -105,6 +106,7 @@ RouterLayer::RouterLayer(RouterWeights weights, RouterSettings settings, Index l
     return bias.empty() || std::ssize(bias) == settings.num_experts;
   };
   require(fits(weights.bias) && fits(weights.d_bias), "a router's bias needs one number an expert, or none");
+  require(fits(weights.d_expert_scale), "gradients of expert scales need one number an expert, or none");
 }
 
 template <typename Real>
@@ -146,6 +148,7 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
     });
     add_adapter(x, logits, keys);
     add_bias(weights_.bias, logits.view());
+    if (settings_.logit_cap > 0) soft_cap(settings_.logit_cap, logits);
     return choose<float>(tokens, logits, routing);
   }
   logits_f64_.resize(at(x.rows * settings_.num_experts));
@@ -159,6 +162,7 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
     for (Index i = 0; i < wide.size(); ++i) wide.data[i] += static_cast<double>(logits.view().data[i]);
   }
   add_bias(weights_.bias, wide);
+  if (settings_.logit_cap > 0) soft_cap(settings_.logit_cap, wide.data, wide.size());
   std::copy(logits_f64_.begin(), logits_f64_.end(), logits.view().data);
   choose<double>(tokens, wide, routing);
 }
@@ -166,7 +170,11 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
 void RouterLayer::backward(const RoutedTokens& tokens, ConstMatrixView hidden_states, const Routing& routing,
                            std::span<const float> d_topk_weights, const RouterLossGradient& losses,
                            Matrix& logits, MatrixView d_hidden_states) {
+  const bool is_capped = settings_.logit_cap > 0;
+  const Matrix capped = is_capped ? Matrix::copy_of(logits) : Matrix();
   route_backward(routing, settings_, d_topk_weights, losses, tokens.is_real, logits);
+  if (is_capped) soft_cap_backward(settings_.logit_cap, capped, logits);
+  add_scale_grads(routing, d_topk_weights);
   const ConstMatrixView d_logits = logits;
   const std::vector<std::uint64_t> keys = keys_of(hidden_states);
   for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
@@ -193,6 +201,15 @@ void RouterLayer::add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_
   for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
     add_low_rank_input_grad(native_dense(), weights_.adapter, d_logits.rows_from(first, rows),
                             d_x.rows_from(first, rows), keys_of_rows(keys, first, rows));
+  });
+}
+
+void RouterLayer::add_scale_grads(const Routing& routing, std::span<const float> d_topk_weights) const {
+  const std::span<float> gradient = weights_.d_expert_scale;
+  if (gradient.empty()) return;
+  for_each_leaf(weights_.sums, routing.tokens(), [&](Index first, Index rows) {
+    expert_scale_backward(routing, settings_, d_topk_weights, {first, first + rows}, gradient);
+    if (weights_.sums != nullptr) weights_.sums->take(gradient);
   });
 }
 

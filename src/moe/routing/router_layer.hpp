@@ -23,6 +23,7 @@ struct RouterWeights {
   std::span<const float> bias = {};  // [E] of the logits, or empty
   std::span<float> d_bias = {};
   std::vector<LowRank> adapter = {};
+  std::span<float> d_expert_scale = {};  // [E] of the settings' expert_scale
 };
 
 /// The tokens that are routed, and whose.
@@ -42,11 +43,12 @@ class RouterLayer {
   RouterLayer(RouterWeights weights, RouterSettings settings, Index layer,
               const RouterTraining& training = {}, RouterDType dtype = RouterDType::kFp32);
 
-  /// hidden_states [T, D] -> logits [T, E] = x W^T + bias, in fp32, and the routing. Collective over
+  /// hidden_states [T, D] -> logits [T, E] = x W^T + bias, capped, in fp32, and the routing. Collective over
   /// tokens.world in training with expert choice or capacity. Throws ShapeError for a hash router without
   /// ids.
   void forward(const RoutedTokens& tokens, ConstMatrixView hidden_states, Matrix& logits, Routing& routing);
-  /// d_hidden_states is added to, as the gradients of weight and bias. logits become their gradient.
+  /// d_hidden_states is added to, as the gradients of weight, bias and expert scales. logits become their
+  /// gradient, of what they were before the cap.
   void backward(const RoutedTokens& tokens, ConstMatrixView hidden_states, const Routing& routing,
                 std::span<const float> d_topk_weights, const RouterLossGradient& losses, Matrix& logits,
                 MatrixView d_hidden_states);
@@ -58,6 +60,7 @@ class RouterLayer {
   void choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const;
   /// The gradients are added to, or to their exact sums.
   void add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x, RowKeys keys) const;
+  void add_scale_grads(const Routing& routing, std::span<const float> d_topk_weights) const;
   void add_adapter(ConstMatrixView x, MatrixView logits, RowKeys keys) const;
   void add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_x, RowKeys keys) const;
   /// [T] of what the logits are made of; empty where the adapter drops no inputs.

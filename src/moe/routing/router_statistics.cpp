@@ -23,11 +23,11 @@ constexpr Index kExpertsPerTask = 256;
 /// softmax's sum is 1.
 std::vector<double> probability_factors(const Routing& routing, std::span<const std::uint8_t> is_real) {
   std::vector<double> factors(at(routing.tokens()));
+  const bool softmaxed = !routing.log_sum_exp.empty() || routing.balance_scores.rows() > 0;
   parallel_blocks(routing.tokens(), kTokensPerTask, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
       if (!counts(is_real, t)) continue;
-      const double sum =
-          routing.log_sum_exp.empty() ? sum_of_scores(routing.scores.row(t), routing.scores.cols()) : 1;
+      const double sum = softmaxed ? 1 : sum_of_scores(routing.scores.row(t), routing.scores.cols());
       factors[at(t)] = sum == 0 ? 0 : 1 / sum;
     }
   });
@@ -39,14 +39,14 @@ using EightWide = double __attribute__((vector_size(64)));
 /// sums [kSums * 8] += factor * scores of tokens [begin, end), from column `first` on. In lanes by name: the
 /// compiler keeps an array of double sums in memory.
 template <Index kSums>
-void add_lanes(const Routing& routing, const std::vector<double>& factors, Index begin, Index end,
-               Index first, double* sums) {
+void add_lanes(const Matrix& all, const std::vector<double>& factors, Index begin, Index end, Index first,
+               double* sums) {
   EightWide mine[kSums];
   std::memcpy(mine, sums, sizeof mine);
   for (Index t = begin; t < end; ++t) {
     const double factor = factors[at(t)];
     if (factor == 0) continue;  // a row that does not count may hold NaN
-    const float* const scores = routing.scores.row(t) + first;
+    const float* const scores = all.row(t) + first;
     for (Index i = 0; i < kSums; ++i)
       mine[i] += factor * __builtin_convertvector(load8(scores + 8 * i), EightWide);
   }
@@ -58,18 +58,19 @@ void add_lanes(const Routing& routing, const std::vector<double>& factors, Index
 void add_probabilities(const Routing& routing, const std::vector<double>& factors, Index begin, Index end,
                        std::vector<double>& sums) {
   constexpr Index kAtOnce = 64, kTile = 32;  // experts and tokens: rows are read as they lie
+  const Matrix& scores = routing.balanced_scores();
   parallel_blocks(std::ssize(sums), kExpertsPerTask, [&](Index first, Index last) {
     const Index whole = first + (last - first) / kAtOnce * kAtOnce;
     const Index eights = first + (last - first) / 8 * 8;
     for (Index t = begin; t < end; t += kTile) {
       const Index tile_end = std::min(end, t + kTile);
       for (Index e = first; e < whole; e += kAtOnce)
-        add_lanes<kAtOnce / 8>(routing, factors, t, tile_end, e, sums.data() + e);
+        add_lanes<kAtOnce / 8>(scores, factors, t, tile_end, e, sums.data() + e);
       for (Index e = whole; e < eights; e += 8)
-        add_lanes<1>(routing, factors, t, tile_end, e, sums.data() + e);
+        add_lanes<1>(scores, factors, t, tile_end, e, sums.data() + e);
       for (Index token = t; token < tile_end; ++token)
         for (Index e = eights; e < last && factors[at(token)] != 0; ++e)
-          sums[at(e)] += factors[at(token)] * static_cast<double>(routing.scores.row(token)[e]);
+          sums[at(e)] += factors[at(token)] * static_cast<double>(scores.row(token)[e]);
     }
   });
 }

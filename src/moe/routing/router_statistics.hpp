@@ -15,7 +15,8 @@ namespace moeloom {
 /// How often each expert was chosen: integers, so that sums are exact in any order.
 struct ChosenCounts {
   std::vector<std::int64_t> per_expert;  // [layers, E]
-  /// The same of what the aux loss counts, where that is something else (BalanceBy::kScore); else empty.
+  /// The same of what the aux loss counts, where that is something else (BalanceBy::kScore, kSoftmax); else
+  /// empty.
   std::vector<std::int64_t> for_balance = {};
   std::int64_t tokens = 0;     // of one layer
   std::int64_t sequences = 0;  // with a token that counts

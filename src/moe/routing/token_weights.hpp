@@ -151,21 +151,4 @@ inline void weigh_backward(const Routing& routing, const RouterSettings& setting
   }
 }
 
-/// w_j = scaling_factor * expert_scale * u_j.
-inline void add_scale_gradients(const Routing& routing, const RouterSettings& settings,
-                                std::span<const float> d_topk_weights, std::span<float> d_expert_scale) {
-  const Index k = routing.top_k;
-  for (Index t = 0; t < routing.tokens(); ++t) {
-    const float* values = routing.topk_values.data() + t * k;
-    float sum = 0;
-    for (Index j = 0; j < k; ++j) sum += values[j];
-    for (Index j = 0; j < k; ++j) {
-      const std::int32_t e = routing.topk_idx[at(t * k + j)];
-      if (e != kNoExpert)
-        d_expert_scale[at(e)] += d_topk_weights[at(t * k + j)] * settings.scaling_factor *
-                                 (values[j] / divisor(settings.divide, sum));
-    }
-  }
-}
-
 }  // namespace moeloom

@@ -23,8 +23,9 @@ using testing::random_matrix;
 /// aux_loss + z_loss.
 struct Reference {
   RouterSettings settings;
-  std::vector<std::int32_t> chosen;  // constant under differentiation
-  std::vector<double> upstream;      // r [T, K]
+  std::vector<std::int32_t> chosen;         // constant under differentiation
+  std::vector<double> upstream;             // r [T, K]
+  std::vector<std::int32_t> balanced = {};  // [T, K] of kSoftmax; constant, too
   double aux = 0, z = 0;
 
   static double score_of(RouterScore score, double x) {
@@ -76,7 +77,11 @@ struct Reference {
       std::vector<double> scores;
       for (Index e = 0; e < experts; ++e) scores.push_back(score_of(settings.score, row[e]));
       const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
-      for (Index e = 0; e < experts; ++e) mean[at(e)] += scores[at(e)] / sum;
+      double powers = 0;
+      for (Index e = 0; e < experts; ++e) powers += std::exp(row[e]);
+      const bool by_softmax = settings.balance_by == BalanceBy::kSoftmax;
+      for (Index e = 0; e < experts; ++e)
+        mean[at(e)] += by_softmax ? std::exp(row[e]) / powers : scores[at(e)] / sum;
       if (settings.score == RouterScore::kSoftmax) {
         squares += std::log(sum) * std::log(sum);
         for (double& each : scores) each /= sum;
@@ -88,9 +93,10 @@ struct Reference {
         if (slots[j] == kNoExpert) continue;
         const double scale = settings.expert_scale.empty() ? 1.0 : settings.expert_scale[at(slots[j])];
         total += upstream[at(t * k + j)] * v[at(j)] / divided * settings.scaling_factor * scale;
-        share[at(slots[j])] += 1;
+        if (!by_softmax) share[at(slots[j])] += 1;
       }
     }
+    for (const std::int32_t e : balanced) share[at(e)] += 1;
     const auto n = static_cast<double>(tokens);
     for (std::size_t e = 0; e < mean.size(); ++e)
       total += aux * static_cast<double>(experts) * share[e] / n * mean[e] / n;
@@ -175,9 +181,11 @@ void expect_gradients(const RouterSettings& settings, Index tokens, Loss weights
   const ChosenCounts& counts = statistics.chosen();
   route_backward(routing, settings, upstream.view().flat(),
                  router_loss_gradient(0, statistics, counts, counts, {}, weights.aux, weights.z), {},
-                 d_logits, d_expert_scale);
+                 d_logits);
+  if (!d_expert_scale.empty())
+    expert_scale_backward(routing, settings, upstream.view().flat(), {0, tokens}, d_expert_scale);
   std::vector<float> scale(settings.expert_scale.begin(), settings.expert_scale.end());
-  Reference reference{settings, routing.topk_idx, {}, weights.aux, weights.z};
+  Reference reference{settings, routing.topk_idx, {}, routing.balance_idx, weights.aux, weights.z};
   reference.settings.expert_scale = scale;
   for (const float u : upstream.view().flat()) reference.upstream.push_back(u);
   std::vector<double> x(logits.view().flat().begin(), logits.view().flat().end());
@@ -215,6 +223,9 @@ TEST(Router, BackwardMatchesCentralDifferencesInDouble) {
     const std::vector<float> scale = {0.5f, 1, 2, 0.25f, 1.5f, 3};
     scaled.expert_scale = scale;
     expect_gradients(scaled, 5, {.aux = 0.5});
+    RouterSettings by_softmax = settings;
+    by_softmax.balance_by = BalanceBy::kSoftmax;
+    expect_gradients(by_softmax, 6, {.aux = 0.5, .z = z});
     // A token without an expert, and slots without one.
     expect_gradients(settings, 3, {.aux = 0.5}, {4, 1, kNoExpert, kNoExpert, kNoExpert, kNoExpert, 0, 5, 2});
   }
@@ -247,6 +258,38 @@ TEST(Router, SharesAChoiceAmongLogitsThatAreNearInTheRoundAndLeftOfThoseBefore) 
     route(logits, settings, routing);
     EXPECT_EQ(routing.topk_idx, round.chosen);
     for (std::size_t j = 0; j < 2; ++j) EXPECT_NEAR(routing.topk_weights[j], round.weights[j], 1e-6) << j;
+  }
+}
+
+TEST(Router, IsBalancedByASoftmaxWhateverItsScoresAreAndWhateverItChose) {
+  const std::vector<float> bias = {0, 0, 0, 0, 5, 5};  // decides the choice alone
+  for (const RouterScore score : {RouterScore::kSigmoid, RouterScore::kSoftmax}) {
+    RouterSettings settings = softmax_router(6, 2);
+    settings.score = score;
+    settings.correction_bias = bias;
+    settings.balance_by = BalanceBy::kSoftmax;
+    const Matrix logits = random_matrix(70, 6, 14);
+    const std::vector<double> wide(logits.view().flat().begin(), logits.view().flat().end());
+    Routing plain, routing, in_double;
+    route(logits, softmax_router(6, 2), plain);
+    route(logits, settings, routing);
+    route(BasicView<const double>(wide.data(), logits.rows(), logits.cols()), settings, in_double);
+    EXPECT_NE(routing.topk_idx, plain.topk_idx);
+    EXPECT_EQ(routing.balance_idx, plain.topk_idx);
+    EXPECT_EQ(in_double.balance_idx, plain.topk_idx);
+    EXPECT_EQ(routing.log_sum_exp.empty(), score == RouterScore::kSigmoid);
+    const std::vector<std::uint8_t> is_real = [] {
+      std::vector<std::uint8_t> flags(70, 1);
+      flags[3] = flags[69] = 0;
+      return flags;
+    }();
+    RouterStatistics of_softmax(1, 6), got(1, 6);
+    of_softmax.add(0, plain, is_real);
+    got.add(0, routing, is_real);
+    EXPECT_EQ(got.chosen().balanced(), of_softmax.chosen().per_expert);
+    EXPECT_NE(got.chosen().per_expert, of_softmax.chosen().per_expert);
+    EXPECT_EQ(got.sums(0).per_expert, of_softmax.sums(0).per_expert);
+    EXPECT_EQ(aux_loss(got), aux_loss(of_softmax));
   }
 }
 

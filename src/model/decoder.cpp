@@ -4,7 +4,6 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 namespace moeloom {
@@ -21,7 +20,8 @@ HeadWeights head_of(const ModelConfig& config, const ParameterStore& store) {
       store.find(config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
   HeadWeights head{.weight = weight.weights(),
                    .grad = weight.grad,
-                   .logit_scale = static_cast<float>(1 / config.logits_scaling)};
+                   .logit_scale = static_cast<float>(1 / config.logits_scaling),
+                   .logit_cap = static_cast<float>(config.logit_cap)};
   if (!config.head_bias) return head;
   const Parameter& bias = store.find("lm_head.bias");
   require(bias.value.size() == head.weight.rows(), "lm_head.bias needs one number for each word");
@@ -47,10 +47,6 @@ std::vector<std::pair<Index, Index>> segments_of(const Batch& batch) {
   return segments;
 }
 
-bool finite(ConstMatrixView x) {
-  return std::all_of(x.data, x.data + x.size(), [](float value) { return std::isfinite(value); });
-}
-
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
@@ -72,6 +68,7 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       embedding_scale_(config.embedding_scale()),
       padding_row_(padding_row_of(config)),
       lent_(at(config.num_hidden_layers)) {
+  if (const auto spec = config.per_layer_embedding()) per_layer_.emplace(*spec, config.pad_token_id, store);
   Index sparse = 0;
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
     layers_.emplace_back(config.layer(layer), store, layer, routing);
@@ -119,6 +116,11 @@ RouterStatistics Decoder::no_statistics(const Batch& batch) const {
   return {config_.num_hidden_layers, config_.num_experts, tokens_of_leaf(batch, true)};
 }
 
+PerLayerPart Decoder::per_layer_part(Index layer, bool training) {
+  if (!per_layer_) return {};
+  return {per_layer_->of_layer(layer), training ? per_layer_->gradient_of(layer) : MatrixView()};
+}
+
 LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
   RoutedTokens tokens{
       .world = &mesh_.world(), .training = training, .is_real = batch.is_real, .input_ids = batch.input_ids};
@@ -138,7 +140,7 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
           .moe = {.kernels = kernels_,
                   .dispatcher = dispatcher_,
                   .experts = experts_,
-                  .workspace = workspace_.moe,
+                  .workspace = workspace_.feed_forward.moe,
                   .clock = clock_,
                   .tokens = tokens,
                   .weight_version = store_.version(),
@@ -147,7 +149,8 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
                   .row_budget = row_budget_},
           .workspace = workspace_,
           .clock = clock_,
-          .recompute = keeping_.recompute};
+          .recompute = keeping_.recompute,
+          .per_layer = per_layer_part(layer, training)};
 }
 
 void Decoder::embed(const Batch& batch) {
@@ -162,6 +165,7 @@ void Decoder::embed(const Batch& batch) {
         hidden_.row(t)[j] = as_float(weight(id, j)) * embedding_scale_;
     });
   }
+  if (per_layer_) per_layer_->forward(kernels_, batch.input_ids, hidden_);
 }
 
 void Decoder::run_layers(const Batch& batch, bool training, RouterStatistics& statistics,
@@ -253,6 +257,7 @@ void Decoder::backward(const Batch& batch, RouterLosses router_losses, const Par
   clock_.enter(Phase::kDense);
   final_norm_.backward(kernels_.rmsnorm, d_hidden_, hidden_, final_inv_rms_, d_hidden_);
   done(kHeadPart);
+  if (per_layer_) per_layer_->start_backward();
   for (Index layer = std::ssize(layers_) - 1; layer >= 0; --layer) {
     const bool is_sparse = sparse_place_[at(layer)] >= 0;
     clock_.enter_layer(layer, true);
@@ -267,6 +272,7 @@ void Decoder::backward(const Batch& batch, RouterLosses router_losses, const Par
   }
   clock_.enter_layer(-1, true);
   clock_.enter(Phase::kEmbed);
+  if (per_layer_) per_layer_->backward(kernels_, batch.input_ids, layers_.front().input(), d_hidden_);
   add_embedding_gradient(batch);
   done(kEmbeddingPart);
 }
@@ -313,60 +319,6 @@ Matrix Decoder::logits(const Batch& batch) {
   Matrix logits = Matrix::uninitialised(batch.tokens(), config_.vocab_size);
   head_logits(kernels_.dense, final_, head_, logits);
   return logits;
-}
-
-std::optional<Index> Decoder::first_non_finite_layer() const {
-  for (std::size_t layer = 0; layer + 1 < layers_.size(); ++layer)
-    if (!finite(layers_[layer + 1].input())) return static_cast<Index>(layer);
-  if (!layers_.empty() && !finite(hidden_)) return static_cast<Index>(layers_.size()) - 1;
-  if (!finite(final_)) return static_cast<Index>(layers_.size());
-  return std::nullopt;
-}
-
-ComputeWeights Decoder::compute_weights() const {
-  ComputeWeights sum;
-  for (const DecoderLayer& layer : layers_) {
-    if (layer.moe() == nullptr) continue;
-    const PackedExperts& packed = layer.moe()->experts().packed();
-    sum.packings += packed.packings();
-    sum.bytes += packed.bytes();
-  }
-  return sum;
-}
-
-Index Decoder::most_rows() const {
-  Index most = 0;
-  for (const DecoderLayer& layer : layers_)
-    if (layer.moe() != nullptr) most = std::max(most, layer.moe()->experts().most_rows());
-  return most;
-}
-
-std::vector<RebalanceCounts> Decoder::rebalance_counts() const {
-  std::vector<RebalanceCounts> counts;
-  if (dispatcher_.rebalances())
-    for (const DecoderLayer& layer : layers_)
-      counts.push_back(layer.moe() == nullptr ? RebalanceCounts()
-                                              : layer.moe()->experts().rebalance_counts());
-  return counts;
-}
-
-Index Decoder::replica_bytes() const {
-  Index elements = experts_.replica_sums() + workspace_.moe.kept.replica_elements();
-  for (const DecoderLayer& layer : layers_)
-    if (layer.moe() != nullptr) elements += layer.moe()->experts().activations().experts.replica_elements();
-  return elements * static_cast<Index>(sizeof(float));
-}
-
-double Decoder::bytes_of(const ModelConfig& config, const Job& job) {
-  const Index d = config.hidden_size, tokens = job.tokens();
-  // hidden_, final_, d_hidden_, position_ids_, final_inv_rms_
-  double bytes =
-      rows_bytes(tokens, {d, d, d, 1, 1}) + logits_bytes(tokens, config.vocab_size, job.layout.threads);
-  for (const RopeSettings& rope : config.ropes())
-    bytes += RopeTable::bytes_of(job.batch.length, rope.rotary_dim);
-  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
-    bytes += LentKeys::bytes_of(config.layer(layer).mixer, tokens);
-  return bytes;
 }
 
 }  // namespace moeloom

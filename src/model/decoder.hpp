@@ -4,6 +4,7 @@
 #include "base/phase_clock.hpp"
 #include "model/decoder_layer.hpp"
 #include "model/loss.hpp"
+#include "model/per_layer/per_layer_embedding.hpp"
 #include "moeloom/job/job.hpp"
 #include "moeloom/model/batch.hpp"
 #include "moeloom/model/hf/config.hpp"
@@ -110,6 +111,7 @@ class Decoder {
   template <typename RouterLosses>
   void backward(const Batch& batch, RouterLosses router_losses, const PartHooks& hooks);
   LayerContext context(const Batch& batch, Index layer, bool training);
+  PerLayerPart per_layer_part(Index layer, bool training);
   RouterStatistics no_statistics(const Batch& batch) const;
   /// Where sums are exact: what a leaf is of this batch. In training whole leaves of the step, else
   /// sequences.
@@ -133,6 +135,7 @@ class Decoder {
   Linear embedding_;
   HeadWeights head_;
   Norm final_norm_;
+  std::optional<PerLayerEmbedding> per_layer_;
   std::deque<DecoderLayer> layers_;
   std::vector<Index> sparse_place_;  // of each layer among the sparse ones; -1: dense
   BalanceSettings balance_;

@@ -1,14 +1,13 @@
-// One decoder layer: a token mixer, then experts (sparse) or an MLP (dense), each perhaps after a norm, and
-// beside a residual.
+// One decoder layer: a token mixer, then experts (sparse) or an MLP (dense) or both, each perhaps after a
+// norm, and beside a residual; or both halves at once. Perhaps a per-layer input and a factor behind them.
 #pragma once
 
-#include "base/interlude.hpp"
+#include "model/feed_forward/feed_forward.hpp"
 #include "model/mixer/mixer_layer.hpp"
-#include "model/mlp_layer.hpp"
-#include "moe/moe_layer.hpp"
-#include "moeloom/job/recompute.hpp"
+#include "model/per_layer/per_layer_input.hpp"
 
-#include <variant>
+#include <optional>
+#include <span>
 
 namespace moeloom {
 
@@ -17,12 +16,11 @@ namespace moeloom {
 struct LayerActivations {
   MixerActivations mixer;
   Matrix middle;
-  Matrix normed;
-  std::vector<float> inv_rms;
+  FeedForwardActivations feed_forward;
 
   /// Beside the mixer's own, and without what norms give.
   static double bytes_of(const LayerSpec& layer, Index tokens) {
-    const Index norms = (layer.mixer_norm ? 1 : 0) + (layer.feed_forward_norm ? 1 : 0);
+    const Index norms = (layer.mixer_norm ? 1 : 0) + FeedForward::inputs_of(layer);
     return rows_bytes(tokens, {layer.hidden_size}) + static_cast<double>(norms) * rows_bytes(tokens, {1});
   }
 };
@@ -30,29 +28,34 @@ struct LayerActivations {
 /// What norms give, which costs little to make again.
 struct LayerNormed {
   RowMemory mixer;
-  Matrix feed_forward;
+  FeedForwardNormed feed_forward;
 
   static double bytes_of(const LayerSpec& layer, Index tokens) {
-    return rows_bytes(
-        tokens, {layer.mixer_norm ? layer.hidden_size : 0, layer.feed_forward_norm ? layer.hidden_size : 0});
+    const Index norms = (layer.mixer_norm ? 1 : 0) + FeedForward::inputs_of(layer);
+    return static_cast<double>(norms) * rows_bytes(tokens, {layer.hidden_size});
   }
 };
 
 /// Buffers that all layers share.
 struct DecoderWorkspace {
   MixerWorkspace mixer;
-  MlpWorkspace mlp;
-  MoeWorkspace moe;
-  Matrix d_normed;  // [T, D]
-  Matrix d_output;  // [T, D], where something stands between the feed-forward and the residual
+  FeedForwardWorkspace feed_forward;
+  PerLayerInputWorkspace per_layer_input;
+  Matrix d_middle;  // [T, D], of what the feed-forward half read
   // Where backward makes experts again:
   LayerNormed normed;
   // Where it makes blocks again:
   LayerActivations activations;
   Matrix hidden;  // [T, D], the residual stream
 
-  /// Of d_normed and d_output, and of those of the mixer.
+  /// Without those of mixers, MLPs and experts, but with what stands around them.
   static double bytes_of(const LayerSpec& layer, Index tokens);
+};
+
+/// A layer's part of per-layer embeddings, [T, P]; empty in models without.
+struct PerLayerPart {
+  ConstMatrixView value;
+  MatrixView gradient;  // in a backward
 };
 
 /// What every layer of one forward or backward is given.
@@ -65,6 +68,7 @@ struct LayerContext {
   Recompute recompute = Recompute::kNone;  // moe.recompute says the same
   Interlude experts_needed = {};           // before a forward reads their weights
   Interlude experts_done = {};             // after a backward has completed their gradients
+  PerLayerPart per_layer = {};
 };
 
 class DecoderLayer {
@@ -82,7 +86,7 @@ class DecoderLayer {
 
   MixerCache make_cache(Index capacity) const { return mixer_.make_cache(capacity); }
   /// Null for a dense layer.
-  const MoeLayer* moe() const { return std::get_if<MoeLayer>(&feed_forward_); }
+  const MoeLayer* moe() const { return feed_forward_.moe(); }
   /// [T, D], the residual stream as it came to the last forward.
   const Matrix& input() const { return mixer_.input(); }
   /// Of what it keeps, whatever is made again: its input, and what BranchOutputs keep.
@@ -94,24 +98,15 @@ class DecoderLayer {
  private:
   /// Of the last forward what comes before its feed-forward half, from the input.
   void make_again(const LayerContext& context);
-  /// The residual stream between the halves.
+  /// The residual stream as the feed-forward half reads it.
   void keep_middle(ConstMatrixView hidden);
-  /// The norm of that.
-  void normalise(const LayerContext& context);
-  /// What the MLP or the experts read.
-  const Matrix& feed_forward_input() const { return norm_ ? normed_ : middle_; }
-  /// Adds the MLP's or the experts' output to `output` [T, D].
-  void add_feed_forward(const LayerContext& context, MatrixView output, RouterStatistics& statistics);
-  void backward_feed_forward(const LayerContext& context, const RouterLossGradient& router_losses,
-                             ConstMatrixView d_output, MatrixView d_normed);
 
   MixerLayer mixer_;
-  std::optional<Norm> norm_;
-  std::variant<MoeLayer, MlpLayer> feed_forward_;
-  std::optional<BranchOutput> branch_output_;
-  Matrix middle_;               // [T, D], the residual stream between the halves
-  Matrix normed_;               // [T, D]; unused without a norm
-  std::vector<float> inv_rms_;  // [T]
+  FeedForward feed_forward_;
+  bool parallel_;  // both halves read the layer's input
+  std::optional<PerLayerInput> per_layer_input_;
+  std::span<const float> scalar_;  // [1] or empty
+  Matrix middle_;                  // [T, D]
 };
 
 }  // namespace moeloom

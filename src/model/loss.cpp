@@ -1,5 +1,6 @@
 #include "model/loss.hpp"
 
+#include "kernels/elementwise/soft_cap.hpp"
 #include "model/parts/linear.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
@@ -7,12 +8,11 @@
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "parts/softmax.hpp"
+#include "row_loss.hpp"
 
 namespace moeloom {
 namespace {
@@ -20,8 +20,6 @@ namespace {
 using Targets = std::span<const std::int32_t>;
 
 constexpr Index kRowsPerTask = 16;
-/// Partial sums of a row in fp32 before they go on in double: a vocabulary of 150,000 would lose digits.
-constexpr Index kSummedInFloat = 1024;
 
 void check(ConstMatrixView hidden, const HeadWeights& weights, Targets targets) {
   const ConstRows head = weights.weight;
@@ -36,38 +34,6 @@ void check(ConstMatrixView hidden, const HeadWeights& weights, Targets targets) 
                          std::to_string(kIgnored) + ") nor below the vocabulary's " +
                          std::to_string(head.rows()));
   }
-}
-
-/// logits -> e^(logits - their maximum).
-struct Exponentials {
-  float maximum;
-  double sum;
-};
-Exponentials exponentiate(float* logits, Index count) {
-  Exponentials row{softmax::maximum(logits, count), 0.0};
-  for (Index begin = 0; begin < count; begin += kSummedInFloat) {
-    const Index part = std::min(kSummedInFloat, count - begin);
-    softmax::exp_shifted(logits + begin, part, row.maximum);
-    row.sum += static_cast<double>(ordered_sum(logits + begin, part));
-  }
-  return row;
-}
-
-/// -log p(target); the logits are overwritten.
-double row_loss(float* logits, Index count, std::int32_t target) {
-  const float of_target = logits[target];
-  const Exponentials row = exponentiate(logits, count);
-  return std::log(row.sum) + static_cast<double>(row.maximum) - static_cast<double>(of_target);
-}
-
-/// The same, and logits -> scale * (p - [target]).
-double row_loss_backward(float* logits, Index count, std::int32_t target, float scale) {
-  const float of_target = logits[target];
-  const Exponentials row = exponentiate(logits, count);
-  const auto factor = static_cast<float>(static_cast<double>(scale) / row.sum);
-  for (Index j = 0; j < count; ++j) logits[j] *= factor;
-  logits[target] -= scale;
-  return std::log(row.sum) + static_cast<double>(row.maximum) - static_cast<double>(of_target);
 }
 
 /// One stretch of rows: its logits, and which rows of the whole they are.
@@ -98,11 +64,12 @@ void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, const H
 /// sum + row_loss(logits, target) of every row: computed on the rank's threads, added one row after the
 /// other, so that the length of a stretch does not show.
 template <typename RowLoss>
-double add_rows(double sum, const LogitRows& stretch, Targets targets, const RowLoss& row_loss) {
+double add_rows(double sum, const LogitRows& stretch, Targets targets, RowLoss row_loss) {
   std::vector<double> losses(at(stretch.logits.rows));
   parallel_blocks(stretch.logits.rows, kRowsPerTask, [&](Index begin, Index end) {
+    RowLoss mine = row_loss;
     for (Index i = begin; i < end; ++i)
-      losses[at(i)] = row_loss(stretch.logits.row(i), targets[at(stretch.begin + i)]);
+      losses[at(i)] = mine(stretch.logits.row(i), stretch.logits.cols, targets[at(stretch.begin + i)]);
   });
   return std::accumulate(losses.begin(), losses.end(), sum);
 }
@@ -142,12 +109,9 @@ bool all_counted(Targets targets) {
 
 double loss_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                        Targets targets) {
-  const Index words = head.weight.rows();
   double sum = 0.0;
-  for_each_stretch(kernel, hidden, head, [&](const LogitRows& stretch) {
-    sum = add_rows(sum, stretch, targets,
-                   [&](float* logits, std::int32_t target) { return row_loss(logits, words, target); });
-  });
+  for_each_stretch(kernel, hidden, head,
+                   [&](const LogitRows& stretch) { sum = add_rows(sum, stretch, targets, row_loss); });
   return sum;
 }
 
@@ -157,9 +121,7 @@ double backward_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, co
   double sum = 0.0;
   for_each_stretch(kernel, hidden, weights, [&](const LogitRows& stretch) {
     const Index rows = stretch.logits.rows;
-    sum = add_rows(sum, stretch, targets, [&](float* logits, std::int32_t target) {
-      return row_loss_backward(logits, head.rows(), target, scale * weights.logit_scale);
-    });
+    sum = add_rows(sum, stretch, targets, RowBackward(weights, scale));
     kernel.input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows), Write::kReplace);
     // A chunk at a time: how many a stretch has depends on the threads, and the order of sums must not.
     for (Index begin = 0; begin < rows; begin += kSumChunkRows) {
@@ -179,7 +141,7 @@ double backward_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, co
 void head_logits(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                  MatrixView logits) {
   kernel.forward(hidden, head.weight, logits, Write::kReplace);
-  if (head.bias.empty() && head.logit_scale == 1) return;
+  if (head.bias.empty() && head.logit_scale == 1 && head.logit_cap == 0) return;
   const float scale = head.logit_scale;
   parallel_blocks(logits.rows, kRowsPerTask, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
@@ -187,6 +149,7 @@ void head_logits(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWe
       if (!head.bias.empty())
         for (Index j = 0; j < logits.cols; ++j) row[j] += head.bias[at(j)];
       for (Index j = 0; j < logits.cols; ++j) row[j] *= scale;
+      if (head.logit_cap > 0) soft_cap(head.logit_cap, row, logits.cols);
     }
   });
 }

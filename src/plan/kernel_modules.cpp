@@ -175,10 +175,21 @@ Module activation_module(const std::string& name, const ModelConfig& config, con
   return {name, "fused_swiglu", config.hidden_act + "(gate) * up" + more};
 }
 
+/// Before the names of experts' parts; empty where they are called without a block.
+std::string block_of(const ModelConfig& config) {
+  return config.names.block.empty() ? std::string() : config.names.block + ".";
+}
+
+/// Of logits' cap; empty where there is none.
+std::string cap_text(double cap) {
+  return cap > 0 ? ", at most " + number_text(cap) + " by tanh" : "";
+}
+
 void add_mlp(const MlpSpec& spec, const ModelConfig& config, Modules& modules) {
   const Family& family = config.family();
-  const ExpertNames names = family.moe ? family.moe->experts : ExpertNames();
-  const std::string block = (family.moe ? config.names.block : "mlp") + ".";
+  const bool as_experts = family.moe && !config.names.block.empty();
+  const ExpertNames names = as_experts ? family.moe->experts : ExpertNames();
+  const std::string block = as_experts ? block_of(config) : "mlp.";
   modules.push_back(
       dense_module(block + (family.fused_gate_up ? "gate_up_proj" : names.gate + ", " + names.up),
                    spec.hidden_size, 2 * spec.width, spec.bias));
@@ -200,12 +211,14 @@ void add_shared_expert(const MoeSpec& spec, const ModelConfig& config, const std
 }
 
 void add_moe(const MoeSpec& spec, const ModelConfig& config, Modules& modules) {
-  const std::string block = config.names.block + ".";
+  const std::string block = block_of(config);
   const RouterSettings& router = spec.router;
+  if (spec.router_norm) modules.push_back(norm_module(spec.router_norm->norm));
   modules.push_back({block + "gate", "",
-                     product(spec.hidden_size, router.num_experts) +
+                     product(spec.hidden_size, router.num_experts) + cap_text(router.logit_cap) +
                          (router.score == RouterScore::kSigmoid ? ", sigmoid" : ", softmax") + ", top-" +
-                         std::to_string(router.top_k) + ": too few columns for tiles"});
+                         std::to_string(router.top_k) + (spec.expert_scale ? ", a scale an expert" : "") +
+                         ": too few columns for tiles"});
   if (spec.shared) add_shared_expert(spec, config, block, modules);
   modules.push_back({block + "experts", "fused_moe",
                      std::to_string(router.num_experts) + " experts, each " +
@@ -222,12 +235,41 @@ Modules mixer_half(const LayerSpec& spec, const ModelConfig& config) {
   return modules;
 }
 
+void add_per_layer_input(const PerLayerInputSpec& spec, const ModelConfig& config, Modules& modules) {
+  modules.push_back(dense_module("per_layer_input_gate", spec.hidden_size, spec.width));
+  modules.push_back(activation_module("per_layer_input activation", config, ", the token's part"));
+  modules.push_back(dense_module("per_layer_projection", spec.width, spec.hidden_size));
+  modules.push_back(norm_module(spec.norm));
+}
+
 Modules feed_forward_half(const LayerSpec& spec, const ModelConfig& config) {
   Modules modules;
-  if (spec.feed_forward_norm) modules.push_back(norm_module(*spec.feed_forward_norm));
+  const auto add_norm = [&](const std::optional<NormSpec>& norm) {
+    if (norm) modules.push_back(norm_module(*norm));
+  };
+  add_norm(spec.feed_forward_norm);
   if (spec.mlp) add_mlp(*spec.mlp, config, modules);
+  if (spec.side_by_side) add_norm(spec.side_by_side->mlp_output);
+  if (spec.side_by_side) add_norm(spec.side_by_side->experts_input);
   if (spec.moe) add_moe(*spec.moe, config, modules);
-  if (spec.feed_forward_output_norm) modules.push_back(norm_module(*spec.feed_forward_output_norm));
+  if (spec.side_by_side) add_norm(spec.side_by_side->experts_output);
+  add_norm(spec.feed_forward_output_norm);
+  if (spec.per_layer_input) add_per_layer_input(*spec.per_layer_input, config, modules);
+  return modules;
+}
+
+/// Of the model's own, before its layers.
+Modules embeddings(const ModelConfig& config) {
+  Modules modules = {
+      {"embed_tokens", "",
+       count(config.vocab_size, "rows of ") + std::to_string(config.hidden_size) + ": a look-up"}};
+  const std::optional<PerLayerEmbeddingSpec> of_layers = config.per_layer_embedding();
+  if (!of_layers) return modules;
+  const Index width = of_layers->layers * of_layers->width;
+  modules.push_back({"embed_tokens_per_layer", "",
+                     count(of_layers->vocab_size, "rows of ") + std::to_string(width) + ": a look-up"});
+  modules.push_back(dense_module("per_layer_model_projection", config.hidden_size, width));
+  modules.push_back(norm_module(of_layers->norm));
   return modules;
 }
 
@@ -282,17 +324,15 @@ ModuleRow row_of(const std::string& layers, const Module& module, const std::vec
 }  // namespace
 
 std::vector<ModuleRow> kernel_modules(const ModelConfig& config, const std::vector<KernelReport>& reports) {
-  std::vector<ModuleRow> rows = {
-      row_of("",
-             {"embed_tokens", "",
-              count(config.vocab_size, "rows of ") + std::to_string(config.hidden_size) + ": a look-up"},
-             reports)};
+  std::vector<ModuleRow> rows;
+  for (const Module& module : embeddings(config)) rows.push_back(row_of("", module, reports));
   for (const LayerGroup& group : groups_of(config))
     for (const Module& module : group.modules)
       rows.push_back(row_of(layers_text(group.layers), module, reports));
   rows.push_back(row_of("", norm_module(config.final_norm()), reports));
   Module head = dense_module("lm_head", config.hidden_size, config.vocab_size);
   if (config.head_bias) head.what += " + bias";
+  head.what += cap_text(config.logit_cap);
   if (config.tie_word_embeddings) head.what += ", the embeddings' weight";
   rows.push_back(row_of("", head, reports));
   return rows;

@@ -5,8 +5,10 @@
 #include "model/hf/initialise.hpp"
 #include "model/hf/parameter_specs.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/random_matrix.hpp"
@@ -35,14 +37,77 @@ struct Case {
   ModelConfig config;
   Index layer;
   void (*edit)(LayerSpec&) = [](LayerSpec&) {};
+  std::vector<ParameterSpec> further = {};  // parameters that `edit` names
 };
+
+constexpr Index kPart = 6;  // of per-layer embeddings
+
+ParameterSpec further(const std::string& name, Index rows, Index cols = 1) {
+  ParameterSpec spec;
+  spec.name = "model.layers.0." + name;
+  spec.rows = rows;
+  spec.cols = cols;
+  spec.is_matrix = cols > 1;
+  spec.layer = 0;
+  return spec;
+}
+
+NormSpec norm_named(const std::string& name, Index width) {
+  return {"model.layers.0." + name, width, {.eps = 1e-5f}};
+}
+
+/// Gemma4's: an MLP beside experts, whose router reads the stream itself, then a per-layer input and a
+/// factor.
+Case side_by_side(const char* name, bool norm_of_sum) {
+  const ModelConfig config = testing::loud_config();
+  const Index d = config.hidden_size;
+  Case c{name, config, 0, [](LayerSpec& spec) {
+           const Index d = spec.hidden_size;
+           spec.mlp =
+               MlpSpec{.prefix = "model.layers.0.dense.", .hidden_size = d, .width = 10, .activation = {}};
+           spec.side_by_side =
+               SideBySideNorms{norm_named("one", d), norm_named("two", d), norm_named("three", d)};
+           spec.feed_forward_output_norm = norm_named("four", d);
+           spec.moe->router_norm = RouterNorm{norm_named("five", d), 0.2f};
+           spec.moe->expert_scale = true;
+           spec.moe->output_scale = 0.5f;
+           spec.per_layer_input = PerLayerInputSpec{.prefix = "model.layers.0.",
+                                                    .hidden_size = d,
+                                                    .width = kPart,
+                                                    .act = Activation::kGeluTanh,
+                                                    .norm = norm_named("six", d)};
+           spec.scalar = "model.layers.0.scalar";
+         }};
+  if (!norm_of_sum) {
+    static const auto with_norm = c.edit;
+    c.edit = [](LayerSpec& spec) {
+      with_norm(spec);
+      spec.feed_forward_output_norm = std::nullopt;
+    };
+  }
+  c.further = {further("dense.gate_up_proj.weight", 20, d), further("dense.down_proj.weight", d, 10)};
+  for (const char* norm : {"one", "two", "three", "four", "five", "six"})
+    c.further.push_back(further(norm, d));
+  c.further.push_back(further("mlp.gate.per_expert_scale", config.num_experts));
+  c.further.push_back(further("per_layer_input_gate.weight", kPart, d));
+  c.further.push_back(further("per_layer_projection.weight", d, kPart));
+  c.further.push_back(further("scalar", 1));
+  c.further.back().frozen = true;
+  return c;
+}
 
 std::vector<Case> cases() {
   const auto scaled = [](LayerSpec& spec) { spec.residual_scale = 0.3f; };
   const auto norms_behind_alone = [](LayerSpec& spec) {
     spec.mixer_norm = spec.feed_forward_norm = std::nullopt;
   };
-  return {{"experts", testing::loud_config(), 0},
+  const auto at_once = [](LayerSpec& spec) {
+    spec.parallel = true;
+    spec.feed_forward_norm = std::nullopt;
+  };
+  return {{"experts beside attention", testing::loud_config(), 0, at_once},
+          {"MLP beside attention", testing::loud_config(), 1, at_once},
+          {"experts", testing::loud_config(), 0},
           {"MLP", testing::loud_config(), 1},
           {"output norms", glm(), 0},
           {"scaled experts", testing::loud_config(), 0, scaled},
@@ -72,24 +137,39 @@ struct Fixture {
   ExpertRunner experts{DispatcherSettings{}};
   DecoderWorkspace workspace;
   PhaseClock clock;
+  Matrix parts, d_parts;
   KernelTable kernels = kernel_table(true);
 
   explicit Fixture(const Case& c)
       : config(c.config),
         spec(config.layer(c.layer)),
-        store(parameter_specs(
-            config, config.has_experts() ? testing::experts_here(config, mesh) : ExpertRange{0, 1})),
+        store(parameters_of(c, mesh)),
         dispatcher(mesh.ep(), config.has_experts() ? config.num_experts : mesh.ep().size()) {
     c.edit(spec);
     initialise(store, config, 5);
+    for (const Parameter& p : store.parameters())
+      if (p.spec.name == spec.scalar) p.value.data[0] = 0.7f;
+    parts = random_matrix(sequences * kLength, kPart, 21);
+    d_parts = Matrix(parts.rows(), kPart);
     store.restart_gradients();
     for (Index t = 0; t < input.rows(); ++t) positions.push_back(static_cast<std::int32_t>(t % kLength));
     for (const RopeSettings& settings : config.ropes()) ropes.push_back(make_rope_table(kLength, settings));
   }
+  static std::vector<ParameterSpec> parameters_of(const Case& c, const Mesh& mesh) {
+    std::vector<ParameterSpec> specs = parameter_specs(
+        c.config, c.config.has_experts() ? testing::experts_here(c.config, mesh) : ExpertRange{0, 1});
+    specs.insert(specs.end(), c.further.begin(), c.further.end());
+    return specs;
+  }
   MixerContext mixer() const { return {sequences, kLength, positions, ropes}; }
-  MoeContext moe() { return {kernels, dispatcher, experts, workspace.moe, clock}; }
+  MoeContext moe() { return {kernels, dispatcher, experts, workspace.feed_forward.moe, clock}; }
   LayerContext context() {
-    return {.kernels = kernels, .mixer = mixer(), .moe = moe(), .workspace = workspace, .clock = clock};
+    return {.kernels = kernels,
+            .mixer = mixer(),
+            .moe = moe(),
+            .workspace = workspace,
+            .clock = clock,
+            .per_layer = {parts, d_parts}};
   }
   std::vector<float> gradients() {
     std::vector<float> all;
@@ -133,20 +213,21 @@ struct Parts {
         statistics(f.config.num_hidden_layers, f.config.num_experts) {
     if (f.spec.mlp) mlp.emplace(*f.spec.mlp, f.store);
     if (f.spec.moe) moe.emplace(experts_of_layer(*f.spec.moe, f.store));
-    if (f.spec.feed_forward_norm) norm.emplace(Norm::of(f.store, *f.spec.feed_forward_norm));
+    const auto& read = f.spec.parallel ? f.spec.mixer_norm : f.spec.feed_forward_norm;
+    if (read) norm.emplace(Norm::of(f.store, *read));
     branch_output = BranchOutput::of(f.store, f.spec.feed_forward_output_norm, f.spec.residual_scale);
   }
 
   Matrix forward() {
     Matrix hidden = Matrix::copy_of(f.input);
     mixer.forward(f.kernels, f.mixer(), hidden);
-    middle = Matrix::copy_of(hidden);
+    middle = Matrix::copy_of(f.spec.parallel ? f.input : hidden);
     normed = Matrix::copy_of(middle);
     if (norm) norm->forward(f.kernels.rmsnorm, middle, normed, inv_rms);
     const MatrixView output =
         branch_output ? branch_output->input(hidden.rows(), hidden.cols()) : hidden.view();
     if (branch_output) fill(output, 0.0f);
-    if (mlp) mlp->forward(f.kernels, normed, output, f.workspace.mlp);
+    if (mlp) mlp->forward(f.kernels, normed, output, f.workspace.feed_forward.mlp);
     if (moe) moe->forward(f.moe(), normed, output, statistics);
     if (branch_output) branch_output->forward(f.kernels.rmsnorm, hidden);
     return hidden;
@@ -156,11 +237,12 @@ struct Parts {
     Matrix d_hidden = Matrix::copy_of(f.d_output), d_output = Matrix::copy_of(f.d_output);
     Matrix d_normed(d_hidden.rows(), d_hidden.cols());
     if (branch_output) branch_output->backward(f.kernels.rmsnorm, d_hidden, d_output);
-    if (mlp) mlp->backward(f.kernels, normed, d_output, d_normed, f.workspace.mlp);
+    if (mlp) mlp->backward(f.kernels, normed, d_output, d_normed, f.workspace.feed_forward.mlp);
     if (moe) moe->backward(f.moe(), normed, {}, d_output, d_normed);
     if (norm) norm->backward(f.kernels.rmsnorm, d_normed, middle, inv_rms, d_normed);
-    add(d_normed, d_hidden);
+    if (!f.spec.parallel) add(d_normed, d_hidden);
     mixer.backward(f.kernels, f.mixer(), d_hidden, f.workspace.mixer);
+    if (f.spec.parallel) add(d_normed, d_hidden);
     return d_hidden;
   }
 };
@@ -186,6 +268,123 @@ TEST(DecoderLayer, IsItsPartsComposedForwardAndBackward) {
   }
 }
 
+std::vector<Case> all_cases() {
+  std::vector<Case> all = cases();
+  all.push_back(side_by_side("MLP beside experts", true));
+  all.push_back(side_by_side("MLP beside experts without a norm of the sum", false));
+  return all;
+}
+
+TEST(DecoderLayer, HasTheSameBitsWhateverBackwardMakesAgain) {
+  for (const Case& c : all_cases()) {
+    struct Result {
+      Matrix hidden, d_hidden, d_parts;
+      std::vector<float> gradients;
+    };
+    const auto run = [&](Recompute recompute) {
+      Fixture f(c);
+      DecoderLayer layer(f.spec, f.store), other(f.spec, f.store);
+      RouterStatistics statistics(f.config.num_hidden_layers, f.config.num_experts);
+      Matrix hidden = Matrix::copy_of(f.input), d_hidden = Matrix::copy_of(f.d_output);
+      const MoeContext moe = f.moe();
+      LayerContext context{.kernels = f.kernels,
+                           .mixer = f.mixer(),
+                           .moe = {.kernels = moe.kernels,
+                                   .dispatcher = moe.dispatcher,
+                                   .experts = moe.experts,
+                                   .workspace = moe.workspace,
+                                   .clock = moe.clock,
+                                   .recompute = recompute != Recompute::kNone},
+                           .workspace = f.workspace,
+                           .clock = f.clock,
+                           .recompute = recompute,
+                           .per_layer = {f.parts, f.d_parts}};
+      layer.forward(context, nullptr, hidden, statistics);
+      Matrix behind = Matrix::copy_of(hidden);  // another layer uses what is shared
+      other.forward(context, nullptr, behind, statistics);
+      layer.backward(context, {}, d_hidden);
+      return Result{std::move(hidden), std::move(d_hidden), std::move(f.d_parts), f.gradients()};
+    };
+    const Result kept = run(Recompute::kNone);
+    for (const Recompute recompute : {Recompute::kExperts, Recompute::kBlock}) {
+      SCOPED_TRACE(std::string(c.name) + ", recompute " + std::to_string(static_cast<int>(recompute)));
+      const Result made_again = run(recompute);
+      EXPECT_TRUE(same_bits(made_again.hidden, kept.hidden));
+      EXPECT_TRUE(same_bits(made_again.d_hidden, kept.d_hidden));
+      EXPECT_TRUE(same_bits(made_again.d_parts, kept.d_parts));
+      EXPECT_EQ(made_again.gradients, kept.gradients);
+    }
+  }
+}
+
+/// Along random directions of the input, the parts and every parameter of the layer.
+TEST(DecoderLayer, HasTheGradientsOfWhatItComputes) {
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(c.name);
+    Fixture f(c);
+    DecoderLayer layer(f.spec, f.store);
+    RouterStatistics statistics(f.config.num_hidden_layers, f.config.num_experts);
+    std::uint64_t version = 1;
+    std::vector<std::int32_t> chosen;  // constant under differentiation
+    RoutedTokens tokens;
+    const auto context = [&] {
+      const MoeContext moe = f.moe();
+      return LayerContext{.kernels = f.kernels,
+                          .mixer = f.mixer(),
+                          .moe = {.kernels = moe.kernels,
+                                  .dispatcher = moe.dispatcher,
+                                  .experts = moe.experts,
+                                  .workspace = moe.workspace,
+                                  .clock = moe.clock,
+                                  .tokens = tokens,
+                                  .weight_version = version},
+                          .workspace = f.workspace,
+                          .clock = f.clock,
+                          .per_layer = {f.parts, f.d_parts}};
+    };
+    Matrix hidden = Matrix::copy_of(f.input), d_input = Matrix::copy_of(f.d_output);
+    const auto loss = [&] {
+      ++version;
+      copy(f.input, hidden);
+      layer.forward(context(), nullptr, hidden, statistics);
+      double sum = 0;
+      for (Index i = 0; i < f.d_output.view().size(); ++i)
+        sum += static_cast<double>(hidden.view().data[i]) * static_cast<double>(f.d_output.view().data[i]);
+      f.mesh.world().all_sum(std::span(&sum, 1));
+      return sum;
+    };
+    loss();
+    if (layer.moe() != nullptr) {
+      chosen = layer.moe()->routing().topk_idx;
+      tokens.given_topk_idx = std::span<const std::int32_t>(chosen);
+    }
+    layer.backward(context(), {}, d_input);
+    const auto expect = [&](const std::string& what, MatrixView x, ConstMatrixView gradient) {
+      const Matrix direction = random_matrix(x.rows, x.cols, 77);
+      double along = 0;
+      for (Index i = 0; i < x.size(); ++i)
+        along += static_cast<double>(gradient.data[i]) * static_cast<double>(direction.view().data[i]);
+      f.mesh.world().all_sum(std::span(&along, 1));
+      const Matrix kept = Matrix::copy_of(x);
+      const auto at_step = [&](double step) {
+        for (Index i = 0; i < x.size(); ++i)
+          x.data[i] = kept.view().data[i] + static_cast<float>(step) * direction.view().data[i];
+        return loss();
+      };
+      const double step = 1e-3, above = at_step(step), below = at_step(-step);
+      copy(kept, x);
+      double scale = 0;
+      for (Index i = 0; i < x.size(); ++i) scale += static_cast<double>(gradient.data[i] * gradient.data[i]);
+      f.mesh.world().all_sum(std::span(&scale, 1));
+      EXPECT_NEAR((above - below) / (2 * step), along, 2e-2 * (std::sqrt(scale) + 1)) << what;
+    };
+    expect("input", f.input, d_input);
+    if (f.spec.per_layer_input) expect("part", f.parts, f.d_parts);
+    for (const Parameter& p : f.store.parameters())
+      if (p.spec.layer == c.layer && !p.spec.frozen) expect(p.spec.name, p.value, p.grad);
+  }
+}
+
 TEST(DecoderLayer, HasExpertsToLookAtOnlyWhereItIsSparse) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
@@ -202,7 +401,7 @@ TEST(DecoderLayer, HasExpertsToLookAtOnlyWhereItIsSparse) {
 }
 
 TEST(DecoderLayer, WithACacheGivesWhatTheWholeSequenceGives) {
-  for (const Case& c : cases()) {
+  for (const Case& c : all_cases()) {
     SCOPED_TRACE(c.name);
     Fixture f(c);
     DecoderLayer layer(f.spec, f.store);
@@ -215,6 +414,7 @@ TEST(DecoderLayer, WithACacheGivesWhatTheWholeSequenceGives) {
     for (Index position = 0; position < kLength; ++position) {
       LayerContext next = f.context();
       const std::span positions(f.positions);
+      next.per_layer.value = f.parts.view().rows_from(position * rows, rows);
       next.mixer = {rows, 1, positions.subspan(rows == 0 ? 0 : at(position), at(rows)), f.ropes};
       layer.forward(next, &cache, hidden.view().rows_from(position * rows, rows), statistics);
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "support/golden_blocks.hpp"
@@ -47,13 +48,23 @@ Doubles to_double(const Matrix& m) {
   return {flat.begin(), flat.end()};
 }
 
+/// What becomes of a product; a cap of 0 is none.
+struct Logit {
+  double scale = 1, cap = 0;
+  double of(double product) const {
+    return cap > 0 ? cap * std::tanh(scale * product / cap) : scale * product;
+  }
+};
+
 /// -log p(target) of one row, by the definition.
-double row_loss(const double* hidden, const Doubles& head, Index width, Index vocabulary, Index target) {
+double row_loss(const double* hidden, const Doubles& head, Index width, Index vocabulary, Index target,
+                const Logit& by) {
   double sum = 0.0;
   double of_target = 0.0;
   for (Index v = 0; v < vocabulary; ++v) {
     double logit = 0.0;
     for (Index d = 0; d < width; ++d) logit += hidden[d] * head[static_cast<std::size_t>(v * width + d)];
+    logit = by.of(logit);
     sum += std::exp(logit);
     if (v == target) of_target = logit;
   }
@@ -61,11 +72,11 @@ double row_loss(const double* hidden, const Doubles& head, Index width, Index vo
 }
 
 double reference_loss(const Doubles& hidden, const Doubles& head, Index width, Index vocabulary,
-                      const Targets& targets) {
+                      const Targets& targets, const Logit& by = {}) {
   double sum = 0.0;
   for (std::size_t t = 0; t < targets.size(); ++t)
     if (targets[t] != kIgnored)
-      sum += row_loss(&hidden[t * static_cast<std::size_t>(width)], head, width, vocabulary, targets[t]);
+      sum += row_loss(&hidden[t * static_cast<std::size_t>(width)], head, width, vocabulary, targets[t], by);
   return sum;
 }
 
@@ -75,56 +86,70 @@ struct Result {
   Matrix d_head;
 };
 
-Result run(const Matrix& hidden, const Matrix& head, const Targets& targets, float scale) {
+Result run(const Matrix& hidden, const Matrix& head, const Targets& targets, float scale,
+           const Logit& by = {}) {
   Result result{0, random_matrix(hidden.rows(), hidden.cols(), 8), Matrix(head.rows(), head.cols())};
-  result.loss =
-      head_loss_backward(native_dense(), hidden, {head, result.d_head}, targets, scale, result.d_hidden);
+  const HeadWeights weights{.weight = head,
+                            .grad = result.d_head,
+                            .logit_scale = static_cast<float>(by.scale),
+                            .logit_cap = static_cast<float>(by.cap)};
+  result.loss = head_loss_backward(native_dense(), hidden, weights, targets, scale, result.d_hidden);
   return result;
 }
 
+/// Plain, and with a cap that most logits feel.
+const std::vector<Logit> kLogits = {{}, {.scale = 0.5, .cap = 0}, {.scale = 1.5, .cap = 2}};
+
 TEST(HeadLoss, EqualsTheDefinition) {
-  for (const Case& c : kCases) {
-    SCOPED_TRACE(std::to_string(c.rows) + " rows, vocabulary " + std::to_string(c.vocabulary));
-    const Matrix hidden = random_matrix(c.rows, c.width, 1);
-    const Matrix head = random_matrix(c.vocabulary, c.width, 2);
-    const Targets targets = random_targets(c);
-    const double expected =
-        reference_loss(to_double(hidden), to_double(head), c.width, c.vocabulary, targets);
-    const double loss = head_loss(native_dense(), hidden, {head}, targets);
-    EXPECT_NEAR(loss, expected, 2e-6 * (1 + expected));  // fp32 logits, summed in double
-    EXPECT_EQ(loss, run(hidden, head, targets, 0.5f).loss);
-  }
+  for (const Case& c : kCases)
+    for (const Logit& by : kLogits) {
+      SCOPED_TRACE(std::to_string(c.rows) + " rows, vocabulary " + std::to_string(c.vocabulary));
+      const Matrix hidden = random_matrix(c.rows, c.width, 1);
+      const Matrix head = random_matrix(c.vocabulary, c.width, 2);
+      const Targets targets = random_targets(c);
+      const double expected =
+          reference_loss(to_double(hidden), to_double(head), c.width, c.vocabulary, targets, by);
+      const HeadWeights weights{.weight = head,
+                                .logit_scale = static_cast<float>(by.scale),
+                                .logit_cap = static_cast<float>(by.cap)};
+      const double loss = head_loss(native_dense(), hidden, weights, targets);
+      EXPECT_NEAR(loss, expected, 2e-6 * (1 + expected));  // fp32 logits, summed in double
+      EXPECT_EQ(loss, run(hidden, head, targets, 0.5f, by).loss);
+      const std::vector<double> each = head_token_losses(native_dense(), hidden, weights, targets);
+      EXPECT_NEAR(std::accumulate(each.begin(), each.end(), 0.0), loss, 1e-9 * (1 + loss));
+    }
 }
 
 TEST(HeadLoss, GradientsEqualCentralDifferencesOfTheDefinition) {
   constexpr double kStep = 1e-5;
   constexpr float kScale = 0.25f;
-  for (const Case& c : kCases) {
-    SCOPED_TRACE(std::to_string(c.rows) + " rows, vocabulary " + std::to_string(c.vocabulary));
-    const Matrix hidden = random_matrix(c.rows, c.width, 1);
-    const Matrix head = random_matrix(c.vocabulary, c.width, 2);
-    const Targets targets = random_targets(c);
-    const Result result = run(hidden, head, targets, kScale);
-    Doubles x = to_double(hidden);
-    Doubles w = to_double(head);
-    const auto expect = [&](Doubles& input, const Matrix& gradient, std::uint64_t samples) {
-      const CounterRandom random(4, stream_of("samples"));
-      for (std::uint64_t sample = 0; sample < samples && !input.empty(); ++sample) {
-        const auto i = random.below(input.size(), sample);
-        const double kept = input[i];
-        input[i] = kept + kStep;
-        const double above = reference_loss(x, w, c.width, c.vocabulary, targets);
-        input[i] = kept - kStep;
-        const double below = reference_loss(x, w, c.width, c.vocabulary, targets);
-        input[i] = kept;
-        // The difference of two sums of up to 2,000 is good to 1e-7 / kStep * 1e-6.
-        const double expected = kScale * (above - below) / (2 * kStep);
-        EXPECT_NEAR(gradient.view().flat()[i], expected, 1e-5 * (1 + std::abs(expected))) << i;
-      }
-    };
-    expect(x, result.d_hidden, 20);
-    expect(w, result.d_head, 20);
-  }
+  for (const Case& c : kCases)
+    for (const Logit& by : kLogits) {
+      SCOPED_TRACE(std::to_string(c.rows) + " rows, vocabulary " + std::to_string(c.vocabulary));
+      const Matrix hidden = random_matrix(c.rows, c.width, 1);
+      const Matrix head = random_matrix(c.vocabulary, c.width, 2);
+      const Targets targets = random_targets(c);
+      const Result result = run(hidden, head, targets, kScale, by);
+      Doubles x = to_double(hidden);
+      Doubles w = to_double(head);
+      const auto expect = [&](Doubles& input, const Matrix& gradient, std::uint64_t samples) {
+        const CounterRandom random(4, stream_of("samples"));
+        for (std::uint64_t sample = 0; sample < samples && !input.empty(); ++sample) {
+          const auto i = random.below(input.size(), sample);
+          const double kept = input[i];
+          input[i] = kept + kStep;
+          const double above = reference_loss(x, w, c.width, c.vocabulary, targets, by);
+          input[i] = kept - kStep;
+          const double below = reference_loss(x, w, c.width, c.vocabulary, targets, by);
+          input[i] = kept;
+          // The difference of two sums of up to 2,000 is good to 1e-7 / kStep * 1e-6.
+          const double expected = kScale * (above - below) / (2 * kStep);
+          EXPECT_NEAR(gradient.view().flat()[i], expected, 1e-5 * (1 + std::abs(expected))) << i;
+        }
+      };
+      expect(x, result.d_hidden, 20);
+      expect(w, result.d_head, 20);
+    }
 }
 
 TEST(HeadLoss, AddsToTheHeadsGradientAndReplacesThatOfHidden) {

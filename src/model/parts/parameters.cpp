@@ -51,7 +51,11 @@ HalfView halves_in(std::uint16_t* memory, const ParameterSpec& spec) {
 Index part_of_backward(const ParameterSpec& spec) {
   if (spec.placement == Placement::kExperts) return experts_part(spec.layer);
   if (spec.layer >= 0) return spec.layer;
-  return spec.name == "model.embed_tokens.weight" ? kEmbeddingPart : kHeadPart;
+  // Also adapters of the projection: per-layer embeddings are made of the first layer's input.
+  const bool embeds = spec.name == "model.embed_tokens.weight" ||
+                      spec.name == "model.embed_tokens_per_layer.weight" ||
+                      spec.name.starts_with("model.per_layer_");
+  return embeds ? kEmbeddingPart : kHeadPart;
 }
 
 /// Elements of a placement by how they are kept.

@@ -90,7 +90,7 @@ struct ParameterSpec {
 };
 
 // Parts of a backward, each of the parameters whose gradients it completes: the head and the final norm, then
-// from the last layer to the first its experts and the rest of it, by its number, then the embedding (and a
+// from the last layer to the first its experts and the rest of it, by its number, then the embeddings (and a
 // head that is tied). A forward reads them the other way round.
 inline constexpr Index kHeadPart = -2;
 inline constexpr Index kEmbeddingPart = -1;

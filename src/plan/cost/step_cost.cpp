@@ -138,13 +138,13 @@ double left_of(double exchange, double beside, double alone) {
   return std::max(exchange - beside, std::min(alone, exchange));
 }
 
-/// Dense gradients that are complete when backward ends, and weights that a forward begins with: the word
-/// table's.
+/// Dense gradients that are complete when backward ends, and weights that a forward begins with: those of
+/// word tables.
 Trained of_embedding(const std::vector<ParameterSpec>& specs) {
-  const auto table = std::ranges::find_if(
-      specs, [](const ParameterSpec& spec) { return part_of_backward(spec) == kEmbeddingPart; });
-  if (table == specs.end() || table->frozen) return {};
-  return {.dense = real(table->rows * table->cols), .experts = 0};
+  Trained trained{.dense = 0, .experts = 0};
+  for (const ParameterSpec& spec : specs)
+    if (part_of_backward(spec) == kEmbeddingPart && !spec.frozen) trained.dense += spec.numbers();
+  return trained;
 }
 
 void add_update(const Trained& trained, const Trained& embedding, const Job& job, const Local& local,

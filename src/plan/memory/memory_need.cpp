@@ -62,6 +62,7 @@ LayerParts activations_of(const LayerSpec& layer, const Job& job, LayerRows rows
 LayerParts workspace_of(const LayerSpec& layer, const Job& job, LayerRows rows) {
   const Index t = job.tokens();
   LayerParts parts{};
+  parts[kBlock] = DecoderWorkspace::bytes_of(layer, t);
   parts[layer.mixer.index()] = MixerWorkspace::bytes_of(layer.mixer, t, job.batch.length, job.layout.threads);
   if (layer.mlp) parts[kMlp] = MlpWorkspace::bytes_of(*layer.mlp, t);
   if (!layer.moe) return parts;
@@ -69,6 +70,7 @@ LayerParts workspace_of(const LayerSpec& layer, const Job& job, LayerRows rows) 
   const TripShape trip = trip_of(moe, job, rows);
   parts[kMoe] = MoeWorkspace::bytes_of(trip, moe.width) + Dispatcher::bytes_of(trip);
   if (moe.shared) parts[kMoe] += SharedExpertWorkspace::bytes_of(t, moe.shared->width);
+  if (moe.output_scale != 1) parts[kMoe] += rows_bytes(t, {moe.hidden_size});
   return parts;
 }
 
@@ -108,8 +110,7 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   const Index t = job.tokens();
   const LayerParts made_again = largest(config, job, rows, activations_of);
   const bool from_its_input = job.keeping.recompute == Recompute::kBlock;
-  return Decoder::bytes_of(config, job) + DecoderWorkspace::bytes_of(config.layer(0), t) +
-         sum_of(largest(config, job, rows, workspace_of), 0, kParts) +
+  return Decoder::bytes_of(config, job) + sum_of(largest(config, job, rows, workspace_of), 0, kParts) +
          sum_of(made_again, first_made_again(job.keeping.recompute), kParts) +
          (from_its_input ? rows_bytes(t, {config.hidden_size}) : 0.0) + adapter_bytes(specs, job, rows) +
          ShardedOptimizer::reduction_bytes(specs, job) +

@@ -59,15 +59,16 @@ void check_batch(const Batch& batch, const ModelConfig& config) {
               std::ranges::all_of(batch.targets, [&](auto id) { return id == kIgnored || is_id(id); }),
           "ids go from 0 to " + std::to_string(config.vocab_size - 1));
   if (!batch.segment_offsets.empty()) check_segments(batch);
-  Index sparse = 0;
-  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) sparse += config.is_sparse(layer) ? 1 : 0;
-  require(batch.given_topk_idx.empty() || std::ssize(batch.given_topk_idx) == sparse,
+  std::vector<Index> top_k;  // of each layer with experts
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.is_sparse(layer)) top_k.push_back(config.top_k(layer));
+  require(batch.given_topk_idx.empty() || batch.given_topk_idx.size() == top_k.size(),
           "given_topk_idx has a list for each layer with experts, or none");
-  for (const auto& chosen : batch.given_topk_idx)
-    require(std::ssize(chosen) == tokens * config.num_experts_per_tok &&
-                std::ranges::all_of(chosen,
+  for (std::size_t i = 0; i < batch.given_topk_idx.size(); ++i)
+    require(std::ssize(batch.given_topk_idx[i]) == tokens * top_k[i] &&
+                std::ranges::all_of(batch.given_topk_idx[i],
                                     [&](auto expert) { return expert >= 0 && expert < config.num_experts; }),
-            "given_topk_idx has " + std::to_string(config.num_experts_per_tok) + " experts for each token");
+            "given_topk_idx has " + std::to_string(top_k[i]) + " experts for each token");
 }
 
 /// The same on every rank.

@@ -56,6 +56,18 @@ RecordedRouting unpacked_routing(const Matrix& rows) {
   return routing;
 }
 
+/// The slots of each token, and behind them `fewer` without an expert: a file has as many in every layer.
+void add_slots(const Routing& routing, Index fewer, RecordedRouting& all) {
+  for (Index first = 0; first < std::ssize(routing.topk_idx); first += routing.top_k) {
+    const auto experts = routing.topk_idx.begin() + first;
+    const auto weights = routing.topk_weights.begin() + first;
+    all.topk_idx.insert(all.topk_idx.end(), experts, experts + routing.top_k);
+    all.topk_idx.insert(all.topk_idx.end(), at(fewer), kNoExpert);
+    all.topk_weights.insert(all.topk_weights.end(), weights, weights + routing.top_k);
+    all.topk_weights.insert(all.topk_weights.end(), at(fewer), 0.0f);
+  }
+}
+
 }  // namespace
 
 std::vector<Index> sparse_layers_of(const ModelConfig& config) {
@@ -80,14 +92,13 @@ RoutingHeading routing_heading_of(const ModelConfig& config, Index tokens, Index
 
 void RoutingCollector::add(const Decoder& decoder, std::span<const std::int32_t> input_ids) {
   input_ids_.insert(input_ids_.end(), input_ids.begin(), input_ids.end());
+  const ModelConfig& config = decoder.config();
   std::size_t sparse = 0;
-  for (const DecoderLayer& layer : decoder.layers()) {
+  for (Index number = 0; const DecoderLayer& layer : decoder.layers()) {
+    const Index fewer = config.num_experts_per_tok - config.top_k(number++);
     if (layer.moe() == nullptr) continue;
     if (sparse == layers_.size()) layers_.emplace_back();
-    RecordedRouting& all = layers_[sparse++];
-    const Routing& routing = layer.moe()->routing();
-    all.topk_idx.insert(all.topk_idx.end(), routing.topk_idx.begin(), routing.topk_idx.end());
-    all.topk_weights.insert(all.topk_weights.end(), routing.topk_weights.begin(), routing.topk_weights.end());
+    add_slots(layer.moe()->routing(), fewer, layers_[sparse++]);
   }
 }
 

@@ -52,8 +52,8 @@ class Entry {
     const auto type = value.is_string() ? dtype_from_name(value.get<std::string>()) : std::nullopt;
     if (!type)
       fail("unknown dtype " + described(value) +
-           "; known: F32, BF16, F16, F64, I64, I32, U8, and to be copied alone BOOL, I8, I16, "
-           "U16, U32, U64, F8_E4M3, F8_E5M2, F8_E8M0");
+           "; known: F32, BF16, F16, F64, I64, I32, U8, F8_E4M3, F8_E5M2, F8_E8M0, and to be copied "
+           "alone BOOL, I8, I16, U16, U32, U64");
     return *type;
   }
 

@@ -17,17 +17,17 @@ struct Row {
 
 /// Of a format that tensors may have which are copied and not read: nothing else asks for it.
 constexpr DType copied(int place) {
-  return static_cast<DType>(static_cast<int>(DType::kU8) + place);
+  return static_cast<DType>(static_cast<int>(DType::kF8E8M0) + place);
 }
 
 /// By value.
 constexpr std::array kTypes = {
-    Row{DType::kF32, "F32", 4},  Row{DType::kBF16, "BF16", 2}, Row{DType::kF16, "F16", 2},
-    Row{DType::kF64, "F64", 8},  Row{DType::kI64, "I64", 8},   Row{DType::kI32, "I32", 4},
-    Row{DType::kU8, "U8", 1},    Row{copied(1), "BOOL", 1},    Row{copied(2), "I8", 1},
-    Row{copied(3), "I16", 2},    Row{copied(4), "U16", 2},     Row{copied(5), "U32", 4},
-    Row{copied(6), "U64", 8},    Row{copied(7), "F8_E4M3", 1}, Row{copied(8), "F8_E5M2", 1},
-    Row{copied(9), "F8_E8M0", 1}};
+    Row{DType::kF32, "F32", 4},        Row{DType::kBF16, "BF16", 2},      Row{DType::kF16, "F16", 2},
+    Row{DType::kF64, "F64", 8},        Row{DType::kI64, "I64", 8},        Row{DType::kI32, "I32", 4},
+    Row{DType::kU8, "U8", 1},          Row{DType::kF8E4M3, "F8_E4M3", 1}, Row{DType::kF8E5M2, "F8_E5M2", 1},
+    Row{DType::kF8E8M0, "F8_E8M0", 1}, Row{copied(1), "BOOL", 1},         Row{copied(2), "I8", 1},
+    Row{copied(3), "I16", 2},          Row{copied(4), "U16", 2},          Row{copied(5), "U32", 4},
+    Row{copied(6), "U64", 8}};
 
 const Row& row_of(DType type) {
   return kTypes[static_cast<std::size_t>(type)];
@@ -87,6 +87,12 @@ void convert_to_float(DType type, const void* source, Index count, float* target
       return convert<std::int32_t>(source, count, target, cast);
     case DType::kU8:
       return convert<std::uint8_t>(source, count, target, cast);
+    case DType::kF8E4M3:
+      return convert<std::uint8_t>(source, count, target, f8_e4m3_to_float);
+    case DType::kF8E5M2:
+      return convert<std::uint8_t>(source, count, target, f8_e5m2_to_float);
+    case DType::kF8E8M0:
+      return convert<std::uint8_t>(source, count, target, f8_e8m0_to_float);
   }
   throw Error("numbers of the format " + std::string(name_of(type)) + " are copied, not read");
 }

@@ -32,7 +32,10 @@ TEST(DType, HasItsSafetensorsNameAndSize) {
                         {DType::kF64, "F64", 8},
                         {DType::kI64, "I64", 8},
                         {DType::kI32, "I32", 4},
-                        {DType::kU8, "U8", 1}}) {
+                        {DType::kU8, "U8", 1},
+                        {DType::kF8E4M3, "F8_E4M3", 1},
+                        {DType::kF8E5M2, "F8_E5M2", 1},
+                        {DType::kF8E8M0, "F8_E8M0", 1}}) {
     EXPECT_EQ(name_of(c.type), c.name);
     EXPECT_EQ(bytes_of(c.type), c.bytes);
     EXPECT_EQ(dtype_from_name(c.name), c.type);
@@ -113,6 +116,39 @@ TEST(Half, IsTheFloatOfItsDefinition) {
   }
 }
 
+/// Of exponent bits with this bias over so many digits, without what E4M3, E5M2 and E8M0 have of NaN.
+float defined(unsigned bits, int digits, int bias) {
+  const unsigned exponent = (bits & 0x7F) >> digits, fraction = bits & ((1u << digits) - 1);
+  const unsigned whole = exponent == 0 ? fraction : fraction | 1u << digits;
+  const double value = std::ldexp(whole, static_cast<int>(exponent == 0 ? 1 : exponent) - bias - digits);
+  return static_cast<float>(bits >= 0x80 ? -value : value);
+}
+
+TEST(EightBits, AreTheFloatsOfTheirDefinition) {
+  for (unsigned bits = 0; bits < 256; ++bits) {
+    const auto stored = static_cast<std::uint8_t>(bits);
+    const float e4m3 = f8_e4m3_to_float(stored), e5m2 = f8_e5m2_to_float(stored);
+    const float e8m0 = f8_e8m0_to_float(stored);
+    if ((bits & 0x7F) == 0x7F)
+      EXPECT_TRUE(std::isnan(e4m3)) << bits;
+    else
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(e4m3), std::bit_cast<std::uint32_t>(defined(bits, 3, 7)))
+          << bits;
+    if ((bits & 0x7F) > 0x7C)
+      EXPECT_TRUE(std::isnan(e5m2)) << bits;
+    else if ((bits & 0x7F) == 0x7C)
+      EXPECT_EQ(e5m2, bits >= 0x80 ? -kInfinity : kInfinity);
+    else
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(e5m2), std::bit_cast<std::uint32_t>(defined(bits, 2, 15)))
+          << bits;
+    if (bits == 255)
+      EXPECT_TRUE(std::isnan(e8m0));
+    else
+      EXPECT_EQ(e8m0, static_cast<float>(std::ldexp(1.0, static_cast<int>(bits) - 127))) << bits;
+  }
+  EXPECT_EQ(f8_e4m3_to_float(0x7E), 448.0f);
+}
+
 template <typename Stored>
 std::vector<float> converted(DType type, const std::vector<Stored>& values) {
   // One byte further than the allocation, so that the numbers are not aligned.
@@ -132,12 +168,15 @@ TEST(ConvertToFloat, ReadsEveryTypeAtAnyAlignment) {
   EXPECT_EQ(converted<std::int64_t>(DType::kI64, {-3, (1 << 24) + 1}), (Floats{-3.0f, 16777216.0f}));
   EXPECT_EQ(converted<std::int32_t>(DType::kI32, {-3, 7}), (Floats{-3.0f, 7.0f}));
   EXPECT_EQ(converted<std::uint8_t>(DType::kU8, {0, 255}), (Floats{0.0f, 255.0f}));
+  EXPECT_EQ(converted<std::uint8_t>(DType::kF8E4M3, {0x38, 0xC4}), (Floats{1.0f, -3.0f}));
+  EXPECT_EQ(converted<std::uint8_t>(DType::kF8E5M2, {0x3C, 0xC2}), (Floats{1.0f, -3.0f}));
+  EXPECT_EQ(converted<std::uint8_t>(DType::kF8E8M0, {127, 130}), (Floats{1.0f, 8.0f}));
   EXPECT_EQ(converted<float>(DType::kF32, {}), Floats{});
 }
 
 TEST(ConvertToFloat, RefusesWhatIsOnlyCopied) {
   float target = 0;
-  for (const char* name : {"BOOL", "I8", "U64", "F8_E4M3"})
+  for (const char* name : {"BOOL", "I8", "U64"})
     EXPECT_THROW(convert_to_float(dtype_from_name(name).value(), "12345678", 1, &target), Error) << name;
 }
 

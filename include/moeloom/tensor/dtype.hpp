@@ -12,9 +12,10 @@
 
 namespace moeloom {
 
-/// Formats that can be read as numbers. dtype_from_name() knows others too (BOOL, I8, I16, U16, U32, U64,
-/// F8_E4M3, F8_E5M2, F8_E8M0), as values behind these: tensors in them are copied byte for byte, never read.
-enum class DType { kF32, kBF16, kF16, kF64, kI64, kI32, kU8 };
+/// Formats that can be read as numbers; of FP8 the scale of a weight is another tensor. dtype_from_name()
+/// knows others too (BOOL, I8, I16, U16, U32, U64), as values behind these: tensors in them are copied byte
+/// for byte, never read.
+enum class DType { kF32, kBF16, kF16, kF64, kI64, kI32, kU8, kF8E4M3, kF8E5M2, kF8E8M0 };
 
 /// Of one number.
 Index bytes_of(DType type);
@@ -47,6 +48,23 @@ inline float f16_to_float(std::uint16_t bits) {
 }
 /// Rounds to nearest, ties to even; what is too large becomes infinity, NaN stays NaN.
 std::uint16_t float_to_f16(float value);
+
+/// Exact, as the next two: of OCP's FP8 (2023), which has no infinities in E4M3; and its E8M0, powers of two.
+inline float f8_e4m3_to_float(std::uint8_t bits) {
+  constexpr std::uint32_t kToBias = (127 - 7) << 23;
+  const std::uint32_t sign = std::uint32_t{bits & 0x80u} << 24, rest = std::uint32_t{bits & 0x7Fu} << 20;
+  // As in f16_to_float().
+  const float above = std::bit_cast<float>(rest + kToBias + (1u << 23)) - 0x1p-6f;
+  const std::uint32_t finite = rest < 1u << 23 ? std::bit_cast<std::uint32_t>(above) : rest + kToBias;
+  return std::bit_cast<float>(sign | (rest == 0x7Fu << 20 ? 0x7FC00000u : finite));
+}
+inline float f8_e5m2_to_float(std::uint8_t bits) {
+  return f16_to_float(static_cast<std::uint16_t>(bits << 8));
+}
+inline float f8_e8m0_to_float(std::uint8_t bits) {
+  const std::uint32_t power = bits == 0 ? 0x00400000u : std::uint32_t{bits} << 23;
+  return std::bit_cast<float>(bits == 255 ? 0x7FC00000u : power);
+}
 
 /// count numbers of `type` at `source` (any alignment) -> target [count], rounded to nearest where fp32 does
 /// not hold them. For a format that is only copied nothing is written.

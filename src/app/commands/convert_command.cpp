@@ -48,17 +48,20 @@ Converted converted(const SafetensorsFolder& tensors, const ModelConfig& model, 
   }
   if (options.layout)
     result.recipes = in_layout(result.recipes, *options.layout, result.config.text("model_type"));
-  if (options.dtype) set_weights_dtype(result.config, *options.dtype);
+  const bool was_fp8 = model.stored.as == StoredAs::kFp8;
+  if (options.dtype || was_fp8) set_weights_dtype(result.config, options.dtype.value_or(DType::kBF16));
   return result;
 }
 
-void write_folder(const SafetensorsFolder& tensors, const Converted& model, const fs::path& source,
-                  const fs::path& partial, const ConvertOptions& options, const AdapterMerge* merge) {
+void write_folder(const SafetensorsFolder& tensors, const Converted& model, const StoredForm& stored,
+                  const fs::path& source, const fs::path& partial, const ConvertOptions& options,
+                  const AdapterMerge* merge) {
   write_recipes(tensors, model.recipes, partial,
                 {.shard_bytes = options.shard_bytes,
                  .dtype = options.dtype,
                  .seed = options.seed.value_or(0),
                  .model_type = model.config.text_or("model_type", ""),
+                 .stored = stored,
                  .merge = merge});
   model.config.write(partial / "config.json");
   write_word_files(read_word_files(source), partial);
@@ -118,7 +121,7 @@ int convert_command(int argc, char** argv) {
   const AdapterMerge* const merging = merge ? &*merge : nullptr;
   const Converted model = converted(tensors, config, options, merging);
   make_folder(options.target, [&](const fs::path& partial) {
-    write_folder(tensors, model, source, partial, options, merging);
+    write_folder(tensors, model, config.stored, source, partial, options, merging);
   });
   if (options.upcycling)
     log.info(Event().with("train",

@@ -166,6 +166,10 @@ void print_tensors(const std::filesystem::path& folder, const ModelConfig& confi
   std::printf("\ntensors: %lld expected, %lld found, %zu unused, %lld carried\n",
               static_cast<long long>(coverage.expected), static_cast<long long>(coverage.found),
               coverage.unused.size(), static_cast<long long>(coverage.carried));
+  if (coverage.scales > 0 || coverage.of_activations > 0)
+    std::printf(
+        "  and %lld with scales of those in FP8, %lld with scales of activations, which are passed over\n",
+        static_cast<long long>(coverage.scales), static_cast<long long>(coverage.of_activations));
   const bool sharded = tensors.files().size() > 1;
   for (const SafetensorsFile& file : tensors.files()) print_file(file);
   for (const std::string& name : tensors.names())

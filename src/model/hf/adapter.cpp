@@ -2,6 +2,7 @@
 
 #include "model/hf/family.hpp"
 #include "model/hf/parameter_specs.hpp"
+#include "model/hf/stored_tensor.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
 
@@ -130,7 +131,9 @@ Storage resting_storage(const SafetensorsFolder& folder, const ModelConfig& conf
     for (const HfSlice& slice : spec.slices) {
       const std::string name = stored_name(folder, config, slice.name);
       if (!folder.has(name)) return Storage::kFp32;
-      types.insert(folder.info(name).dtype);
+      const DType type = folder.info(name).dtype;
+      types.insert(is_fp8(type) ? DType::kBF16
+                                : type);  // as transformers has it once scales are multiplied in
     }
   }
   if (types == std::set{DType::kBF16}) return Storage::kBf16;

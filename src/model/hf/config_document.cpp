@@ -9,6 +9,7 @@
 #include "hf/config_experts.hpp"
 #include "hf/config_heads.hpp"
 #include "hf/config_layers.hpp"
+#include "hf/config_quantization.hpp"
 #include "hf/config_reader.hpp"
 #include "hf/config_rope.hpp"
 #include "hf/config_windows.hpp"
@@ -39,8 +40,6 @@ const List kWithoutEffect = {
     "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens"};
 
 const FixedKey kNoAttentionDropout = {"attention_dropout", 0.0, "training here has no dropout"};
-const FixedKey kNotQuantized = {"quantization_config", {}, "weights here are fp32, bf16 or fp16"};
-const FixedKey kNotQuantizedByMlx = {"quantization", {}, "weights here are fp32, bf16 or fp16"};
 const FixedKey kAlikeLayers = {"per_layer_config", {}, "layers here differ by the family's own keys alone"};
 
 void throw_if_any(const List& violations) {
@@ -174,14 +173,6 @@ void read_attention(ConfigReader& reader, const Family& family, ModelConfig& con
   read_heads(reader, family, layers, config);
 }
 
-void read_quantization(ConfigReader& reader, const Family& family) {
-  reader.fixed(kNotQuantizedByMlx);
-  if (!family.reads_mxfp4 || !reader.has("quantization_config")) return reader.fixed(kNotQuantized);
-  ConfigReader quantization = reader.object("quantization_config");
-  const std::string method = quantization.text_or("quant_method", "");
-  if (method != "mxfp4") quantization.unsupported("quant_method", method, "mxfp4");
-}
-
 void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) {
   reader.take_absent(family.absent);
   read_sizes(reader, family, config);
@@ -193,7 +184,7 @@ void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) 
   reader.fixed(kNoAttentionDropout);
   if (family.heads_by_layer != HeadsByLayer::kLayerConfig) reader.fixed(kAlikeLayers);
   reader.none("pruned_heads", "every head is computed here");
-  read_quantization(reader, family);
+  read_quantization(reader, family, config.stored);
   for (const FixedKey& key : family.fixed) reader.fixed(key);
   reader.skip(kWithoutEffect);
   reader.skip(family.without_effect);
@@ -206,8 +197,7 @@ void read_nested(ConfigReader outer, const TextConfigRule& rule, std::size_t dep
   outer.skip(rule.without_effect);
   outer.skip(kWithoutEffect);
   outer.skip({"model_type", "initializer_range", "pad_token_id", "pruned_heads"});
-  outer.fixed(kNotQuantized);
-  outer.fixed(kNotQuantizedByMlx);
+  read_quantization(outer, family, config.stored);
   // 5.15 goes by the object around the text model's, which has the head; 4.57 by the text model's own.
   const bool tied = outer.boolean_or("tie_word_embeddings", family.tie_word_embeddings);
   outer.refuse_the_rest();

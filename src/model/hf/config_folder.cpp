@@ -1,11 +1,13 @@
 // A folder to ModelConfig: its config.json, what its tensors are called, and where they decide against it.
 #include "model/hf/adapter.hpp"
 #include "model/hf/family.hpp"
+#include "model/hf/stored_tensor.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/model/hf/config.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace moeloom {
 namespace {
@@ -27,7 +29,8 @@ bool is_turned(const SafetensorsFolder& folder, const std::vector<std::string>& 
 CheckpointNames names_in(std::shared_ptr<const SafetensorsFolder> source, const ModelConfig& config) {
   std::vector<std::string> of_text, beside;
   for (const std::string& name : source->names())
-    (is_carried(config, name) ? beside : of_text).push_back(name);
+    if (!is_scale(*source, config.stored, name) && !is_of_activations(config.stored, name))
+      (is_carried(config, name) ? beside : of_text).push_back(name);
   CheckpointNames names = checkpoint_names(config.family(), of_text);
   const std::optional<MoeRule>& rule = config.family().moe;
   if (rule && rule->either_way && names.experts == ExpertLayout::kStackedTransposed &&
@@ -94,6 +97,33 @@ void remark_names(const SafetensorsFolder& folder, ModelConfig& config) {
                            " tensors that are in no shard, the first of them " + folder.absent().front());
 }
 
+void remark_carried(ModelConfig& config) {
+  std::map<std::string, Index> counts;
+  for (const std::string& name : config.names.carried.names) ++counts[carried_by(config, name)];
+  if (counts.empty()) return;
+  std::string list;
+  for (const auto& [pattern, count] : counts)
+    list += (list.empty() ? "" : ", ") + pattern + ": " + std::to_string(count);
+  config.remarks.push_back(std::to_string(config.names.carried.names.size()) + " tensors beside the model (" +
+                           list + ") are not trained, and written back with it");
+}
+
+void remark_form(const SafetensorsFolder& folder, ModelConfig& config) {
+  Index scaled = 0, passed_over = 0;
+  for (const std::string& name : folder.names()) {
+    scaled += has_scales(folder, config.stored, name) ? 1 : 0;
+    passed_over += is_of_activations(config.stored, name) ? 1 : 0;
+  }
+  if (scaled > 0)
+    config.remarks.push_back(
+        std::to_string(scaled) + " tensors are in FP8 with " + config.stored.text() +
+        ": they are read as numbers times scales, and written without quantization_config");
+  if (passed_over > 0)
+    config.remarks.push_back(std::to_string(passed_over) +
+                             " tensors with scales of activations or caches are passed over: nothing here is "
+                             "computed in FP8");
+}
+
 bool holds_weights(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / kWeightsFile) ||
          std::filesystem::exists(folder / kWeightsIndexFile);
@@ -105,6 +135,8 @@ void read_names(const std::filesystem::path& path, ModelConfig& config) {
   config.names = names_in(folder, config);
   untie_own_head(*folder, config);
   remark_names(*folder, config);
+  remark_carried(config);
+  remark_form(*folder, config);
 }
 
 ModelConfig read_adapted(const std::filesystem::path& folder, const std::set<std::string>& ignored) {

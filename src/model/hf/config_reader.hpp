@@ -52,6 +52,7 @@ class ConfigReader {
   std::vector<double> numbers(const std::string& key);
   std::vector<std::string> texts(const std::string& key);
   ConfigReader object(const std::string& key);
+  std::vector<std::string> keys() const { return document_.keys(); }
 
   void fixed(const FixedKey& key);
   void none(const std::string& key, const std::string& why);  // may only be null, or an object without keys

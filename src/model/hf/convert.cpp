@@ -5,6 +5,7 @@
 #include "model/hf/initialise.hpp"
 #include "model/hf/parameter_specs.hpp"
 #include "model/hf/slice_io.hpp"
+#include "model/hf/stored_tensor.hpp"
 #include "model/hf/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
@@ -33,15 +34,22 @@ void add_normal(std::span<float> values, double deviation, const CounterRandom& 
     values[i] = static_cast<float>(values[i] + deviation * random.normal(i));
 }
 
+/// What recipes are written from, and how.
+struct Writing {
+  const SafetensorsFolder& source;
+  const RecipeFormat& format;
+};
+
 /// The piece as floats: copied, made, or copied with noise.
-std::vector<float> numbers_of(const SafetensorsFolder& source, const TensorPiece& piece, std::uint64_t seed,
-                              const AdapterMerge* merge) {
+std::vector<float> numbers_of(const Writing& writing, const TensorPiece& piece) {
+  const auto& [source, format] = writing;
   std::vector<float> values(at(piece.count), 0.0f);
-  if (!piece.source.empty()) source.read(piece.source, piece.source_begin, values);
-  if (piece.is_merged) merge->add_to(piece.source, values);
+  if (!piece.source.empty())
+    StoredTensor(source, format.stored, piece.source).read(piece.source_begin, values);
+  if (piece.is_merged) format.merge->add_to(piece.source, values);
   if (piece.deviation == 0) return values;
   const double unit = piece.source.empty() ? 1.0 : root_mean_square(values);
-  add_normal(values, piece.deviation * unit, CounterRandom(seed, stream_of(piece.stream)));
+  add_normal(values, piece.deviation * unit, CounterRandom(format.seed, stream_of(piece.stream)));
   return values;
 }
 
@@ -49,16 +57,21 @@ bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
 }
 
-void write_piece(const SafetensorsFolder& source, const TensorSpec& spec, const TensorPiece& piece,
-                 std::uint64_t seed, const AdapterMerge* merge, ShardWriter& writer) {
+void write_piece(const Writing& writing, const TensorSpec& spec, const TensorPiece& piece,
+                 ShardWriter& writer) {
+  const auto& [source, format] = writing;
   const bool copied = !piece.source.empty() && piece.deviation == 0 && !piece.is_merged;
-  if (copied && source.info(piece.source).dtype == spec.dtype) {
+  if (!copied) return writer.write(spec.name, piece.begin, numbers_of(writing, piece));
+  if (source.info(piece.source).dtype == spec.dtype) {
     const Index each = bytes_of(spec.dtype);
     const auto bytes = source.file_of(piece.source).raw(piece.source);
     return writer.write_bytes(spec.name, piece.begin,
                               bytes.subspan(at(piece.source_begin * each), at(piece.count * each)));
   }
-  writer.write(spec.name, piece.begin, numbers_of(source, piece, seed, merge));
+  StoredTensor(source, format.stored, piece.source)
+      .for_stretches(piece.source_begin, piece.count, [&](Index begin, std::span<const float> numbers) {
+        writer.write(spec.name, piece.begin + begin - piece.source_begin, numbers);
+      });
 }
 
 void check_that_pieces_cover(const TensorRecipe& recipe) {
@@ -87,9 +100,13 @@ Recipes copies_of(const SafetensorsFolder& source) {
 Recipes copies_of(const SafetensorsFolder& source, const ModelConfig& config) {
   Recipes recipes = copies_of(source);
   std::erase_if(recipes, [&](const TensorRecipe& recipe) {
-    return is_computed(recipe.spec.name) && !is_carried(config, recipe.spec.name);
+    const std::string& name = recipe.spec.name;
+    return is_scale(source, config.stored, name) || is_of_activations(config.stored, name) ||
+           (is_computed(name) && !is_carried(config, name));
   });
   const std::string table = config.names.prefix.body + "embed_tokens.weight";
+  for (TensorRecipe& recipe : recipes)
+    if (has_scales(source, config.stored, recipe.spec.name)) recipe.spec.dtype = DType::kBF16;
   for (TensorRecipe& recipe : recipes)
     if (recipe.spec.name == stored_name(source, config, table)) recipe.spec.name = table;
   return recipes;
@@ -138,8 +155,7 @@ void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::
   create_shards(folder, plan);
   ShardWriter writer(folder, plan);
   for (const TensorRecipe& recipe : recipes)
-    for (const TensorPiece& piece : recipe.pieces)
-      write_piece(source, recipe.spec, piece, format.seed, format.merge, writer);
+    for (const TensorPiece& piece : recipe.pieces) write_piece({source, format}, recipe.spec, piece, writer);
   writer.close();
 }
 

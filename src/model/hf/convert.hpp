@@ -33,7 +33,7 @@ using Recipes = std::vector<TensorRecipe>;
 /// Every tensor as it is.
 Recipes copies_of(const SafetensorsFolder& source);
 /// The same of a model's folder, without what is computed (rope's frequencies), the embedding by its own
-/// name.
+/// name; what is in FP8 becomes bf16, without its scales.
 Recipes copies_of(const SafetensorsFolder& source, const ModelConfig& config);
 
 class AdapterMerge;
@@ -67,9 +67,10 @@ Document upcycled_config(const Document& config, const Upcycling& settings);
 
 struct RecipeFormat {
   Index shard_bytes = kShardBytes;
-  std::optional<DType> dtype;  // none: each tensor's own
+  std::optional<DType> dtype = {};  // none: each tensor's own
   std::uint64_t seed = 0;
   std::string model_type = {};          // some of whose tensors stay fp32
+  StoredForm stored = {};               // of the source's weights
   const AdapterMerge* merge = nullptr;  // of recipes that are merged
 };
 

@@ -95,9 +95,9 @@ struct Family {
   bool tie_word_embeddings = false;
   std::string tie_key = {};  // an older name of that key, which decides where it is there
   std::optional<Index> pad_token_id = {};
-  bool reads_mxfp4 = false;  // quantization_config may say so; it is not written back
   NamePatterns beside = {};  // tensors that predict further tokens; HF's model does not read them
-  /// Such layers stand behind the last one: num_nextn_predict_layers of them (DeepSeek-V3).
+  /// Such layers stand behind the last one, as model.layers.N from num_hidden_layers on (DeepSeek-V3); some
+  /// released folders have more or fewer than num_nextn_predict_layers says.
   bool further_layers = false;
   NamePatterns fp32 = {};  // tensors that stay fp32 beside every correction bias
   std::vector<FixedKey> fixed = {};
@@ -111,7 +111,9 @@ struct Family {
 const std::vector<Family>& families();
 /// Null for a model_type that is not in it.
 const Family* find_family(const std::string& model_type);
-/// Whether a tensor of a file is of another tower, or of layers that predict further tokens.
+/// By which pattern a tensor of a file is of another tower, or of layers that predict further tokens; empty
+/// if it is of neither.
+std::string carried_by(const ModelConfig& config, const std::string& tensor);
 bool is_carried(const ModelConfig& config, const std::string& tensor);
 /// Tensors of a file that stay fp32 whatever the others are rounded to, as HF's _keep_in_fp32_modules_strict
 /// says: with its correction bias rounded to bf16, DeepSeek's router would choose other experts.

@@ -1,6 +1,7 @@
 #include "base/text.hpp"
 #include "model/hf/family.hpp"
 #include "model/hf/slice_io.hpp"
+#include "model/hf/stored_tensor.hpp"
 #include "model/hf/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
@@ -35,7 +36,7 @@ bool is_readable(DType type) {
 }
 
 /// What is wrong with a tensor that the model needs; empty if nothing is.
-std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder) {
+std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder, const StoredForm& form) {
   const std::string tensor = "tensor " + wanted.name + ": ";
   if (is_in_mxfp4(folder, wanted.name)) return mxfp4_complaint(folder, wanted.name, wanted.shape);
   if (!folder.has(wanted.name)) {
@@ -49,6 +50,7 @@ std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder)
   const TensorInfo& found = folder.info(wanted.name);
   if (found.shape != wanted.shape)
     return tensor + "expected " + shape_text(wanted.shape) + ", found " + shape_text(found.shape);
+  if (is_fp8(found.dtype)) return fp8_complaint(folder, form, wanted.name);
   if (!is_readable(found.dtype))
     return tensor + "expected F32, BF16 or F16, found " + std::string(name_of(found.dtype));
   return "";
@@ -139,13 +141,13 @@ class Exceptions {
 };
 
 /// A slice's rows, rounded where they are stored in halves, which loses nothing of a file in those.
-void read_into(const SafetensorsFolder& folder, HfSlice slice, const std::string& name,
+void read_into(const SafetensorsFolder& folder, const ModelConfig& config, HfSlice slice,
                const Parameter& parameter) {
-  slice.name = name;
+  slice.name = stored_name(folder, config, slice.name);
   if (parameter.spec.stored == Storage::kFp32)
-    return read_slice(folder, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
+    return read_slice(folder, config.stored, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
   Matrix numbers = Matrix::uninitialised(slice.rows, parameter.spec.cols);
-  read_slice(folder, slice, numbers);
+  read_slice(folder, config.stored, slice, numbers);
   rows_of(parameter, slice).write(numbers.view().flat());
 }
 
@@ -168,16 +170,23 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
     coverage.found += there ? 1 : 0;
     if (!there && exceptions.excuse(wanted.name))
       coverage.missing.push_back(wanted.name);
-    else if (const std::string text = complaint(wanted, folder); !text.empty()) {
+    else if (const std::string text = complaint(wanted, folder, config.stored); !text.empty()) {
       complaints.push_back(text);
       if (!there) differing.insert(wanted.name);
     }
   }
   for (const std::string& name : folder.names()) {
     if (known.contains(name)) continue;
-    if (is_carried(config, name))
+    if (is_scale(folder, config.stored, name))
+      ++coverage.scales;
+    else if (is_of_activations(config.stored, name))
+      ++coverage.of_activations;
+    else if (is_carried(config, name)) {
       ++coverage.carried;
-    else if (is_computed(name))
+      if (has_scales(folder, config.stored, name))
+        if (std::string text = fp8_complaint(folder, config.stored, name); !text.empty())
+          complaints.push_back(std::move(text));
+    } else if (is_computed(name))
       continue;
     else if (is_tied_head(name, folder, config) || exceptions.excuse(name))
       coverage.unused.push_back(name);
@@ -208,7 +217,7 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
   std::atomic<Index> read = 0;
   parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
     const auto& [slice, parameter] = reads[at(i)];
-    read_into(folder, *slice, stored_name(folder, config, slice->name), *parameter);
+    read_into(folder, config, *slice, *parameter);
     store.leave(*parameter);
     const Index bytes = slice->rows * parameter->spec.cols * Index{sizeof(float)};
     const Index before = read.fetch_add(bytes);

@@ -1,5 +1,7 @@
 #include "model/hf/slice_io.hpp"
 
+#include "model/hf/stored_tensor.hpp"
+
 #include <algorithm>
 
 #include "hf/mxfp4.hpp"
@@ -43,22 +45,25 @@ void for_runs(const HfSlice& slice, Index count, Index place, const Use& use) {
   for (Index c = 0; c < count; ++c) use(c, slice.rows, place + c * stride);
 }
 
-void read_transposed(const SafetensorsFile& file, const HfSlice& slice, MatrixView rows) {
+void read_transposed(const StoredTensor& tensor, const HfSlice& slice, MatrixView rows) {
   Matrix columns = Matrix::uninitialised(kColumnsAtOnce, slice.rows);
   for_column_blocks(slice, rows.cols, [&](Index begin, Index count, Index place) {
     for_runs(slice, count, place, [&](Index c, Index run, Index at_place) {
-      file.read(slice.name, at_place, {columns.row(c), at(run)});
+      tensor.read(at_place, {columns.row(c), at(run)});
     });
     for (Index r = 0; r < slice.rows; ++r)
       for (Index c = 0; c < count; ++c) rows(r, begin + c) = columns.row(c)[place_in_column(slice, r)];
   });
 }
 
-void read_steps(const SafetensorsFile& file, const HfSlice& slice, MatrixView rows) {
-  const DType type = file.info(slice.name).dtype;
-  const std::byte* const tensor = file.raw(slice.name).data();
-  for (Index i = 0; i < rows.size(); ++i)
-    convert_to_float(type, tensor + place_in_file(slice, rows.cols, i) * bytes_of(type), 1, rows.data + i);
+void read_steps(const StoredTensor& tensor, const HfSlice& slice, MatrixView rows) {
+  for (Index i = 0; i < rows.size(); ++i) tensor.read(place_in_file(slice, rows.cols, i), {rows.data + i, 1});
+}
+
+void read_from(const StoredTensor& tensor, const HfSlice& slice, MatrixView rows) {
+  if (slice.layout == SliceLayout::kRows) return tensor.read(slice.source_begin, rows.flat());
+  if (has_steps(slice)) return read_steps(tensor, slice, rows);
+  read_transposed(tensor, slice, rows);
 }
 
 void write_transposed(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows) {
@@ -89,15 +94,14 @@ Index place_in_file(const HfSlice& slice, Index cols, Index i) {
   return slice.source_begin + i % cols * slice.shape.back() + place_in_column(slice, i / cols);
 }
 
-void read_slice(const SafetensorsFolder& folder, const HfSlice& slice, MatrixView rows) {
+void read_slice(const SafetensorsFolder& folder, const StoredForm& form, const HfSlice& slice,
+                MatrixView rows) {
   if (is_in_mxfp4(folder, slice.name)) return read_mxfp4(folder, slice, rows);
-  read_slice(folder.file_of(slice.name), slice, rows);
+  read_from(StoredTensor(folder, form, slice.name), slice, rows);
 }
 
 void read_slice(const SafetensorsFile& file, const HfSlice& slice, MatrixView rows) {
-  if (slice.layout == SliceLayout::kRows) return file.read(slice.name, slice.source_begin, rows.flat());
-  if (has_steps(slice)) return read_steps(file, slice, rows);
-  read_transposed(file, slice, rows);
+  read_from(StoredTensor(file, slice.name), slice, rows);
 }
 
 void write_slice(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows) {

@@ -5,6 +5,7 @@
 #include "io/safetensors_shards.hpp"
 #include "model/parts/parameters.hpp"
 #include "moeloom/io/safetensors.hpp"
+#include "moeloom/model/hf/stored_form.hpp"
 
 namespace moeloom {
 
@@ -12,8 +13,9 @@ namespace moeloom {
 Index place_in_file(const HfSlice& slice, Index cols, Index i);
 
 /// rows: the slice's part of a parameter, contiguous. Touches no other bytes of the tensor, which a folder
-/// may have in MXFP4 (NAME_blocks and NAME_scales).
-void read_slice(const SafetensorsFolder& folder, const HfSlice& slice, MatrixView rows);
+/// may have in FP8, as `form` says, or in MXFP4 (NAME_blocks and NAME_scales).
+void read_slice(const SafetensorsFolder& folder, const StoredForm& form, const HfSlice& slice,
+                MatrixView rows);
 void read_slice(const SafetensorsFile& file, const HfSlice& slice, MatrixView rows);
 void write_slice(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows);
 

@@ -5,6 +5,7 @@
 #include "model/hf/family.hpp"
 #include "model/hf/parameter_specs.hpp"
 #include "model/hf/slice_io.hpp"
+#include "model/hf/stored_tensor.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
@@ -23,18 +24,29 @@ void add_tensor(const HfSlice& slice, Index cols, DType dtype, std::map<std::str
           "slices of " + slice.name + " must agree on the tensor's shape");
 }
 
-void add_specs(const CarriedTensors& carried, std::vector<TensorSpec>& specs) {
+void add_carried(const ModelConfig& config, std::vector<TensorSpec>& specs) {
+  const CarriedTensors& carried = config.names.carried;
   for (const std::string& name : carried.names) {
     const TensorInfo& info = carried.source->info(name);
-    specs.push_back({name, info.dtype, info.shape});
+    const bool scaled = has_scales(*carried.source, config.stored, name);
+    specs.push_back({name, scaled ? DType::kBF16 : info.dtype, info.shape});
   }
 }
 
 /// By one rank: it is also the one that removes old checkpoints, and a network file system keeps a removed
 /// file readable on the machine that removed it.
-void write_carried(const CarriedTensors& carried, ShardWriter& writer) {
-  for (const std::string& name : carried.names)
-    writer.write_bytes(name, 0, carried.source->file_of(name).raw(name));
+void write_carried(const ModelConfig& config, ShardWriter& writer) {
+  const CarriedTensors& carried = config.names.carried;
+  for (const std::string& name : carried.names) {
+    if (!has_scales(*carried.source, config.stored, name)) {
+      writer.write_bytes(name, 0, carried.source->file_of(name).raw(name));
+      continue;
+    }
+    StoredTensor(*carried.source, config.stored, name)
+        .for_stretches(
+            0, carried.source->info(name).elements(),
+            [&](Index begin, std::span<const float> numbers) { writer.write(name, begin, numbers); });
+  }
 }
 
 }  // namespace
@@ -76,13 +88,13 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype) {
 ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format) {
   if (config.adapter) return plan_single_file(kAdapterFile, adapter_tensor_specs(config, format.dtype));
   std::vector<TensorSpec> specs = tensor_specs(config, format.dtype);
-  add_specs(config.names.carried, specs);
+  add_carried(config, specs);
   return plan_shards(specs, format.shard_bytes);
 }
 
 void write_weights(ShardWriter& writer, const std::vector<WeightPart>& parts, const ModelConfig& config,
                    const Mesh& mesh, PositionBoard* board) {
-  if (mesh.world().rank() == 0 && !config.adapter) write_carried(config.names.carried, writer);
+  if (mesh.world().rank() == 0 && !config.adapter) write_carried(config, writer);
   std::vector<const HfSlice*> together;
   std::vector<ConstMatrixView> rows;
   Matrix memory;

@@ -22,11 +22,14 @@ struct WeightCoverage {
   std::vector<std::string> missing;  // allowed to be: they keep the values they have
   std::vector<std::string> unused;   // accepted but not read: allowed, or the stored copy of a tied head
   Index carried = 0;                 // beside the model: not read either, and written back
+  Index scales = 0;                  // of tensors in FP8, which are read with them
+  Index of_activations = 0;          // scales of what products take in where weights are FP8: passed over
 };
 
 /// Names, shapes and number formats of the whole model, whatever this rank holds. Throws ConfigError that
-/// lists every tensor that is missing, unexpected, of another shape or of a format other than F32, BF16, F16,
-/// and every pattern of `allowed` that excuses none of those that are missing or unexpected.
+/// lists every tensor that is missing, unexpected, of another shape or of a format other than F32, BF16, F16
+/// and, with its scales, FP8 (stored_tensor.hpp), and every pattern of `allowed` that excuses none of those
+/// that are missing or unexpected.
 WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig& config,
                              const NamePatterns& allowed = {});
 
@@ -59,7 +62,8 @@ struct WeightPart {
 /// experts from the ranks of dp_rank 0.
 std::vector<WeightPart> written_parts(const ParameterStore& store, const Mesh& mesh);
 
-/// The model's files with what config.names carries beside it, in its own format; with config.adapter the
+/// The model's files with what config.names carries beside it, in its own format, or in bf16 what that was in
+/// FP8: the config that is written says nothing of scales. With config.adapter the
 /// adapter's file (adapter.hpp).
 ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format);
 /// This rank's parts, and what is carried if it is the one that writes that. board: sees each part.

@@ -130,6 +130,19 @@ void write_nested(const ModelConfig& config, const ModelConfig* before, const Te
   document.set(key, inner);
 }
 
+/// Here and in the objects along the path.
+void erase_quantization(Document& document, std::span<const std::string> path) {
+  document.erase("quantization_config");
+  if (path.empty() || !document.has(path.front())) return;
+  Document inner = document.object(path.front());
+  erase_quantization(inner, path.subspan(1));
+  document.set(path.front(), inner);
+}
+
+void erase_quantization(Document& document, const Family& family) {
+  erase_quantization(document, family.text_config ? family.text_config->path : std::vector<std::string>());
+}
+
 }  // namespace
 
 void set_weights_dtype(Document& config, DType weights) {
@@ -151,13 +164,13 @@ Document ModelConfig::updated_source() const {
   else
     write_text(*this, fresh ? nullptr : &before, document);
   write_for_both_versions(*this, document);
+  if (stored.as == StoredAs::kFp8) erase_quantization(document, row);
   return document;
 }
 
 Document ModelConfig::to_document(DType weights) const {
   Document document = updated_source();
-  if (family().reads_mxfp4)
-    document.erase("quantization_config");  // weights are written as they are computed with
+  if (stored.as != StoredAs::kPlain) erase_quantization(document, family());
   set_weights_dtype(document, weights);
   return document;
 }

@@ -56,7 +56,7 @@ WeightCoverage load_verified(const fs::path& checkpoint, ParameterStore& store, 
                              Matrix& memory) -> ConstMatrixView {
     if (parameter.spec.stored != Storage::kBf16) return held_floats(parameter, slice, memory);
     memory.reshape_uninitialised(slice.rows, parameter.spec.cols);
-    read_slice(folder, slice, memory);
+    read_slice(folder, config.stored, slice, memory);
     return memory;
   };
   verify_weights(store, checksums, board, file_of, floats_of);

@@ -290,7 +290,7 @@ TEST(ModelConfig, RefusesByNameWhatWouldChangeTheModel) {
       {R"("layer_types": ["full_attention", "linear_attention"])", "layer_types holds \"linear_attention\""},
       {R"("layer_types": ["full_attention"])", "layer_types has 1 entries"},
       {R"("decoder_sparse_step": 2)", "key intermediate_size is missing"},
-      {R"("quantization_config": {"bits": 4})", "quantization_config is set"},
+      {R"("quantization_config": {"bits": 4})", "quantization_config.quant_method = \"\" is not supported"},
       {R"("shared_expert_gate": 1, "qkv_bias": true)", "unknown keys: shared_expert_gate, qkv_bias"},
   };
   for (const auto& c : cases) {

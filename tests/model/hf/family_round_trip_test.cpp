@@ -179,7 +179,9 @@ TEST(FamilyRoundTrip, CarriesLayersThatPredictFurtherTokens) {
     std::vector<std::string> tensors;
   } cases[] = {
       {"deepseek_v3", R"("num_nextn_predict_layers": 1)", {"model.layers.4.eh_proj.weight"}},
-      {"glm4_moe", R"("num_nextn_predict_layers": 2)", {"model.layers.4.a.weight", "model.layers.5.b"}},
+      {"deepseek_v3", "", {"model.layers.4.eh_proj.weight"}},
+      {"kimi_k2", R"("num_nextn_predict_layers": 0)", {"model.layers.4.eh_proj.weight"}},
+      {"glm4_moe", R"("num_nextn_predict_layers": 1)", {"model.layers.4.a.weight", "model.layers.15.b"}},
       {"qwen3_next", "", {"mtp.fc.weight", "mtp.layers.0.mlp.gate.weight"}},
       {"qwen3_5_moe_text", "", {"mtp.norm.weight"}},
       {"ernie4_5_moe", R"("num_nextn_predict_layers": 1)", {"model.mtp_linear_proj.0.weight"}},
@@ -192,14 +194,26 @@ TEST(FamilyRoundTrip, CarriesLayersThatPredictFurtherTokens) {
   }
 }
 
-TEST(FamilyRoundTrip, RefusesALayerThatTheConfigDoesNotSpeakOf) {
+TEST(FamilyRoundTrip, RefusesALayerBehindTheLastOfAFamilyThatHasNone) {
   const TemporaryFolder folder;
-  write_folder(testing::model("deepseek_v3", R"("num_nextn_predict_layers": 1)"), folder.path(),
-               {{"model.layers.5.eh_proj.weight", DType::kF32, {2}}});
+  write_folder(testing::model("qwen3_moe"), folder.path(),
+               {{"model.layers.4.eh_proj.weight", DType::kF32, {2}}});
   const ModelConfig config = ModelConfig::read(folder.path());
   const std::string text =
       testing::message_of<ConfigError>([&] { check_weights(SafetensorsFolder(folder.path()), config); });
-  EXPECT_NE(text.find("model.layers.5.eh_proj.weight: unexpected"), std::string::npos) << text;
+  EXPECT_NE(text.find("model.layers.4.eh_proj.weight: unexpected"), std::string::npos) << text;
+}
+
+TEST(FamilyRoundTrip, RefusesWhatOnlyLooksLikeALayerBehindTheLast) {
+  for (const std::string name : {"model.layers.3.eh_proj.weight", "model.layers.4", "model.layers.x4.a",
+                                 "model.layers.99999999999999999999.a", "layers.4.a"}) {
+    const TemporaryFolder folder;
+    write_folder(testing::model("deepseek_v3"), folder.path(), {{name, DType::kF32, {2}}});
+    const ModelConfig config = ModelConfig::read(folder.path());
+    const std::string text =
+        testing::message_of<ConfigError>([&] { check_weights(SafetensorsFolder(folder.path()), config); });
+    EXPECT_NE(text.find(name + ": unexpected"), std::string::npos) << text;
+  }
 }
 
 /// Rounded, a router or its bias would choose other experts; HF keeps them in fp32.

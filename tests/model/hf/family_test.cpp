@@ -55,12 +55,13 @@ TEST(Families, ReadTheirKeysAndGoBackToTheSameFileForBothVersions) {
   }
 }
 
-TEST(Families, GptOssReadsWeightsInMxfp4AndWritesNone) {
+TEST(Families, WithStacksOfColumnsReadMxfp4AndWriteNone) {
   const ModelConfig config = model("gpt_oss", R"("quantization_config": {"quant_method": "mxfp4"})");
+  EXPECT_EQ(config.stored.as, StoredAs::kMxfp4);
   EXPECT_FALSE(config.to_document(DType::kBF16).has("quantization_config"));
-  EXPECT_NE(refusal("gpt_oss", R"("quantization_config": {"quant_method": "fp8"})").find("known: mxfp4"),
-            std::string::npos);
-  EXPECT_NE(refusal("qwen3_moe", R"("quantization_config": {"quant_method": "mxfp4"})").find("fp32, bf16"),
+  EXPECT_TRUE(config.updated_source().has("quantization_config"));  // which goes with a copy of the tensors
+  EXPECT_NE(refusal("qwen3_moe", R"("quantization_config": {"quant_method": "mxfp4"})")
+                .find("known: fp8, compressed-tensors;"),
             std::string::npos);
 }
 

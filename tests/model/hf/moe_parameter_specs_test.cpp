@@ -171,7 +171,7 @@ void write_file(const Case& c, const std::filesystem::path& folder) {
 void read(const SafetensorsFolder& folder, const ParameterStore& store) {
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices)
-      read_slice(folder, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
+      read_slice(folder, {}, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
 }
 
 TEST(MoeParameterSpecs, HaveTheNamesAndShapesOfTheFile) {

@@ -96,7 +96,7 @@ TEST(SliceIo, ReadsEveryLayoutToItsPlace) {
     const SafetensorsFolder set(folder.path());
     Matrix parameter(kExperts * c.rows, c.cols);
     for (const HfSlice& slice : c.slices)
-      read_slice(set, slice, parameter.view().rows_from(slice.row_begin, slice.rows));
+      read_slice(set, {}, slice, parameter.view().rows_from(slice.row_begin, slice.rows));
     for (Index r = 0; r < kExperts * c.rows; ++r)
       for (Index j = 0; j < c.cols; ++j)
         ASSERT_EQ(parameter.row(r)[j], file[at(c.place(r / c.rows, r % c.rows, j))])

@@ -8,7 +8,7 @@
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
-namespace moeloom {
+namespace moeloom::norm_test {
 namespace {
 
 using testing::random_matrix;
@@ -99,4 +99,4 @@ TEST(Norm, RefusesAWidthThatTheParameterDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace moeloom
+}  // namespace moeloom::norm_test

@@ -26,7 +26,7 @@ struct FilePrefix {
 };
 
 /// Tensors that a folder holds beside the model, as a vision tower: they are not trained, and written back as
-/// they are. Their files stay mapped, and readable when the folder is removed.
+/// they are, but for those in FP8 with scales, which become bf16. Their files stay mapped, and readable when the folder is removed.
 struct CarriedTensors {
   std::shared_ptr<const SafetensorsFolder> source;  // null where there are none
   std::vector<std::string> names;

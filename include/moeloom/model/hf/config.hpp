@@ -7,6 +7,7 @@
 #include "moeloom/kernels/elementwise/rope_table.hpp"
 #include "moeloom/model/hf/adapter_settings.hpp"
 #include "moeloom/model/hf/checkpoint_names.hpp"
+#include "moeloom/model/hf/stored_form.hpp"
 #include "moeloom/tensor/dtype.hpp"
 
 #include <filesystem>
@@ -125,6 +126,7 @@ struct ModelConfig {
   std::optional<AdapterSettings> adapter;  // trained in place of the model's own weights; none: those are
 
   CheckpointNames names;
+  StoredForm stored;  // of the weights in the folder that this was read from; they are written plain
   /// The file this came from, whose other keys are written back unchanged; empty for a new model.
   Document source;
   std::set<std::string> ignored_keys;  // keys that read() was told to pass over
@@ -169,7 +171,7 @@ struct ModelConfig {
   /// read() from a config.json that is in memory, without a folder's weights or adapter.
   static ModelConfig from(const Document& document, const std::set<std::string>& ignored = {});
   /// The file this came from with what has changed since, in the words of transformers 4.57 and 5.15; for a
-  /// new model all of it.
+  /// new model all of it. Without the quantization_config of FP8, which nothing writes.
   Document updated_source() const;
   /// updated_source() for a folder whose weights have this format (kF32, kBF16 or kF16).
   Document to_document(DType weights = DType::kF32) const;

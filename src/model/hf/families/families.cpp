@@ -3,6 +3,7 @@
 #include "moeloom/model/hf/config.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include "hf/families/rows.hpp"
 
@@ -17,6 +18,16 @@ std::vector<Family> all_families() {
   std::ranges::stable_sort(all, {},
                            [](const Family& row) { return std::pair(!row.refusal.empty(), row.model_type); });
   return all;
+}
+
+/// 3 of "model.layers.3.mlp.gate.weight".
+std::optional<Index> layer_of(const Family& family, const std::string& tensor) {
+  const std::string before = family.prefix.body + "layers.";
+  if (!tensor.starts_with(before)) return std::nullopt;
+  Index layer = 0;
+  const char* const last = tensor.data() + tensor.size();
+  const auto [end, error] = std::from_chars(tensor.data() + before.size(), last, layer);
+  return error == std::errc() && end != last && *end == '.' ? std::optional(layer) : std::nullopt;
 }
 
 }  // namespace
@@ -41,15 +52,21 @@ const Family* find_family(const std::string& model_type) {
   return nullptr;
 }
 
-bool is_carried(const ModelConfig& config, const std::string& tensor) {
+std::string carried_by(const ModelConfig& config, const std::string& tensor) {
   const Family& family = config.family();
-  if (matches_any(family.beside, tensor)) return true;
-  if (family.text_config && matches_any(family.text_config->towers, tensor)) return true;
-  for (Index i = 0; i < config.num_nextn_predict_layers; ++i)
-    if (tensor.starts_with(family.prefix.body + "layers." + std::to_string(config.num_hidden_layers + i) +
-                           "."))
-      return true;
-  return false;
+  for (const std::string& pattern : family.beside)
+    if (matches_glob(pattern, tensor)) return pattern;
+  if (family.text_config)
+    for (const std::string& pattern : family.text_config->towers)
+      if (matches_glob(pattern, tensor)) return pattern;
+  if (!family.further_layers) return "";
+  const std::optional<Index> layer = layer_of(family, tensor);
+  const bool is_behind = layer && *layer >= config.num_hidden_layers;
+  return is_behind ? family.prefix.body + "layers." + std::to_string(*layer) + ".*" : "";
+}
+
+bool is_carried(const ModelConfig& config, const std::string& tensor) {
+  return !carried_by(config, tensor).empty();
 }
 
 bool stays_fp32(const Family& family, const std::string& tensor) {

@@ -65,7 +65,6 @@ const Family kGptOss = {
     .head_dim = 64,
     .num_key_value_heads = 8,
     .max_position_embeddings = 131072,
-    .reads_mxfp4 = true,
     .fixed = {{"swiglu_limit", 7.0, "HF reads no other"}, {"hidden_act", "silu", "HF reads no other"}},
     .without_effect = {"initial_context_length", "experts_per_token"},
 };

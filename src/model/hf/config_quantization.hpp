@@ -2,7 +2,7 @@
 #pragma once
 
 #include "model/hf/family.hpp"
-#include "moeloom/model/hf/stored_form.hpp"
+#include "moeloom/model/hf/checkpoint_names.hpp"
 
 #include "hf/config_reader.hpp"
 

@@ -5,7 +5,7 @@
 #include "io/safetensors_shards.hpp"
 #include "model/parts/parameters.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/hf/stored_form.hpp"
+#include "moeloom/model/hf/checkpoint_names.hpp"
 
 namespace moeloom {
 

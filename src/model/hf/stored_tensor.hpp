@@ -5,7 +5,7 @@
 #pragma once
 
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/hf/stored_form.hpp"
+#include "moeloom/model/hf/checkpoint_names.hpp"
 
 #include <functional>
 #include <optional>

@@ -42,8 +42,10 @@ const Released kReleased[] = {
         1.0, "max_position_embeddings": 196608, "mlp_intermediate_size": 8192, "model_type": "minimax_m2",
         "mtp_transformer_layers": 1, "num_attention_heads": 48, "num_experts_per_tok": 8,
         "num_hidden_layers": 62, "num_key_value_heads": 8, "num_local_experts": 256, "num_mtp_modules": 3,
-        "output_router_logits": false, "qk_norm_type": "per_layer", "rms_norm_eps": 1e-06, "rope_theta":
-        5000000, "rotary_dim": 64, "router_aux_loss_coef": 0.001, "router_jitter_noise": 0.0,
+        "output_router_logits": false, "qk_norm_type": "per_layer", "quantization_config":
+        {"activation_scheme": "dynamic", "fmt": "float8_e4m3fn", "quant_method": "fp8", "weight_block_size":
+        [128, 128], "modules_to_not_convert": ["gate", "e_score_correction_bias", "lm_head"]},
+        "rms_norm_eps": 1e-06, "rope_theta": 5000000, "rotary_dim": 64, "router_aux_loss_coef": 0.001, "router_jitter_noise": 0.0,
         "scoring_func": "sigmoid", "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid",
         "sliding_window": null, "tie_word_embeddings": false, "transformers_version": "4.57.1", "use_cache":
         true, "use_mtp": true, "use_qk_norm": true, "use_routing_bias": true, "vocab_size": 200064})",

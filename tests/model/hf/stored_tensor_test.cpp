@@ -3,7 +3,6 @@
 #include "model/hf/slice_io.hpp"
 #include "moeloom/base/errors.hpp"
 
-#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -15,7 +14,6 @@
 namespace moeloom::stored_tensor_test {
 namespace {
 
-using testing::fp8_byte;
 using testing::fp8_number;
 using testing::scale_number;
 using testing::StoredPart;

@@ -1,7 +1,10 @@
-// What the tensors of a model's folder are called. Filled in when a folder is read, and used again when it is
-// written; a caller need not look inside.
+// What the tensors of a model's folder are called, and how it keeps their numbers. Filled in when a folder is
+// read; names are used again when it is written, numbers are then plain. A caller need not look inside.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,10 +29,31 @@ struct FilePrefix {
 };
 
 /// Tensors that a folder holds beside the model, as a vision tower: they are not trained, and written back as
-/// they are, but for those in FP8 with scales, which become bf16. Their files stay mapped, and readable when the folder is removed.
+/// they are, but for those in FP8 with scales, which become bf16. Their files stay mapped, and readable when
+/// the folder is removed.
 struct CarriedTensors {
   std::shared_ptr<const SafetensorsFolder> source;  // null where there are none
   std::vector<std::string> names;
+};
+
+/// What a folder's quantization_config says of its weights.
+enum class StoredAs {
+  kPlain,  // F32, BF16 or F16
+  kMxfp4,  // experts, as NAME_blocks and NAME_scales
+  kFp8,    // some matrices as F8_E4M3 or F8_E5M2, each number times a scale in a tensor beside them
+};
+
+/// Of FP8 each of these that is said may be: the shape of a tensor's scale tells which it is. A tensor that
+/// is not in FP8 is read as it is, whatever is said.
+struct StoredForm {
+  StoredAs as = StoredAs::kPlain;
+  std::array<Index, 2> block = {0, 0};  // rows and columns that share a scale; 0: there are no such blocks
+  bool of_rows = false;                 // a scale for each row
+  bool of_tensors = false;              // one for a tensor, or for each matrix of a stack
+
+  bool operator==(const StoredForm&) const = default;
+  /// "a scale for each block of [128, 128]"
+  std::string text() const;
 };
 
 /// What a folder's tensors are called beyond what the family says; it is kept when the model is written back.

@@ -7,7 +7,6 @@
 #include "moeloom/kernels/elementwise/rope_table.hpp"
 #include "moeloom/model/hf/adapter_settings.hpp"
 #include "moeloom/model/hf/checkpoint_names.hpp"
-#include "moeloom/model/hf/stored_form.hpp"
 #include "moeloom/tensor/dtype.hpp"
 
 #include <filesystem>

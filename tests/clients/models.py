@@ -23,6 +23,23 @@ LATENT_YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embedding
                    mscale=0.707, mscale_all_dim=0.707)
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
              layer_types=["linear_attention", "full_attention"], shared_expert_intermediate_size=24, head_dim=8)
+KINDS = dict(head_dim=8, sliding_window=4, layer_types=["sliding_attention", "full_attention"])
+KINDS_FULL_FIRST = dict(KINDS, layer_types=["full_attention", "sliding_attention"])
+DENSE_FIRST = dict(mlp_layer_types=["dense", "sparse"])
+GROUPS = dict({key: value for key, value in ROUTED.items() if key != "first_k_dense_replace"}, routed_scaling_factor=1.3)
+SHARED = dict(EXPERTS, num_shared_experts=1)
+TIED_BIASES = dict(tie_word_embeddings=True, attention_bias=True)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
+GEMMA4 = dict(KINDS, num_experts=4, top_k_experts=2, moe_intermediate_size=24, enable_moe_block=True,
+              global_head_dim=16, tie_word_embeddings=True)
+
+
+def rope_by_kind(full, sliding):
+    """transformers 5: an object for each kind of layer."""
+    return dict(rope_parameters=dict(
+        full_attention=dict(dict(rope_type="default", rope_theta=500000.0), **full),
+        sliding_attention=dict(dict(rope_type="default", rope_theta=10000.0), **sliding)))
+
 
 # name: (model_type, what differs from SMALL)
 FAMILIES = {
@@ -75,6 +92,61 @@ FAMILIES = {
     "minimax_m2-rotary_dim": ("minimax_m2", dict(LOCAL, head_dim=8, rotary_dim=4)),
     "qwen3_next": ("qwen3_next", dict(EXPERTS, **DELTA)),
     "qwen3_5_moe_text": ("qwen3_5_moe_text", dict(EXPERTS, **DELTA)),
+    "qwen3_5_moe_text-tied-biases": ("qwen3_5_moe_text", dict(
+        EXPERTS | dict(DELTA, linear_num_value_heads=2, linear_conv_kernel_dim=3) | TIED_BIASES, pad_token_id=5,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
+    "gemma4_text": ("gemma4_text", dict(GEMMA4, hidden_size_per_layer_input=0, attention_k_eq_v=True,
+                                        num_global_key_value_heads=1, final_logit_softcapping=4.0)),
+    "gemma4_text-per-layer": ("gemma4_text", dict(
+        GEMMA4, num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2, num_kv_shared_layers=2,
+        use_double_wide_mlp=True, hidden_size_per_layer_input=6, vocab_size_per_layer_input=VOCAB, pad_token_id=5,
+        tie_word_embeddings=False)),
+    "minimax_m2-tied": ("minimax_m2", dict(LOCAL, head_dim=8, tie_word_embeddings=True, rms_norm_eps=1e-3,
+                                           pad_token_id=5)),
+    "hunyuan_v1_moe-alpha": ("hunyuan_v1_moe", dict(
+        TIED_BIASES, num_experts=4, moe_topk=[1, 2], head_dim=8,
+        rope_scaling=dict(type="dynamic", rope_type="dynamic", alpha=1000.0, factor=1.0))),
+    "glm4_moe_lite": ("glm4_moe_lite", dict(GROUPS | LATENT | DENSE_FIRST)),
+    "glm4_moe_lite-halves": ("glm4_moe_lite", dict(
+        GROUPS | dict(LATENT, q_lora_rank=None) | TIED_BIASES, rope_interleave=False, norm_topk_prob=False,
+        mlp_layer_types=["sparse", "dense"], rope_parameters=dict(LATENT_YARN, rope_theta=10000.0))),
+    "mellum": ("mellum", dict(LOCAL | KINDS_FULL_FIRST | DENSE_FIRST, moe_intermediate_size=24,
+                              **rope_by_kind(YARN, {}))),
+    "mellum-tied-biases": ("mellum", dict(LOCAL | KINDS | TIED_BIASES, moe_intermediate_size=24,
+                                          norm_topk_prob=False)),
+    "granitemoe_swa": ("granitemoe_swa", dict(
+        LOCAL | KINDS_FULL_FIRST, layer_rope_theta=[0, 10000.0], shared_intermediate_size=24, attention_multiplier=0.25,
+        embedding_multiplier=2.0, logits_scaling=2.0, residual_multiplier=0.5)),
+    "granitemoe_swa-tied-biases": ("granitemoe_swa", dict(LOCAL | KINDS | TIED_BIASES)),
+    "axk1": ("axk1", dict(ROUTED | LATENT, rope_parameters=dict(LATENT_YARN, rope_theta=10000.0))),
+    "axk1-halves": ("axk1", dict(ROUTED | LATENT | TIED_BIASES, rope_interleave=False)),
+    "laguna": ("laguna", dict(EXPERTS | KINDS_FULL_FIRST | DENSE_FIRST, num_attention_heads_per_layer=[4, 2],
+                              shared_expert_intermediate_size=24, moe_routed_scaling_factor=1.5,
+                              **rope_by_kind(dict(YARN, partial_rotary_factor=0.5), {}))),
+    "laguna-elements": ("laguna", dict(
+        EXPERTS | KINDS | TIED_BIASES, gating="per-element", moe_router_logit_softcapping=1.0,
+        mlp_layer_types=["sparse", "sparse"], shared_expert_intermediate_size=16)),
+    "afmoe": ("afmoe", dict(SHARED | KINDS, num_dense_layers=1, mup_enabled=True, route_scale=1.7)),
+    "afmoe-tied-biases": ("afmoe", dict(SHARED | KINDS | TIED_BIASES, num_dense_layers=0)),
+    "exaone_moe": ("exaone_moe", dict(SHARED | KINDS | DENSE_FIRST, routed_scaling_factor=2.5)),
+    "exaone_moe-groups": ("exaone_moe", dict(
+        SHARED | KINDS_FULL_FIRST, mlp_layer_types=["sparse", "sparse"], n_group=2, topk_group=1,
+        norm_topk_prob=False, tie_word_embeddings=True, pad_token_id=5)),
+    "solar_open": ("solar_open", dict(GROUPS, head_dim=8, n_group=1,
+                                      rope_parameters=dict(YARN, partial_rotary_factor=1.0))),
+    "solar_open-groups": ("solar_open", dict(GROUPS | TIED_BIASES, head_dim=8, norm_topk_prob=False)),
+    "hy_v3": ("hy_v3", dict(SHARED | DENSE_FIRST, head_dim=8)),
+    "hy_v3-tied-biases": ("hy_v3", dict(SHARED | DENSE_FIRST | TIED_BIASES, head_dim=8, mlp_bias=True)),
+    "mimo_v2_flash": ("mimo_v2_flash", dict(GROUPS | KINDS_FULL_FIRST | DENSE_FIRST, n_group=1, head_dim=12,
+                                            v_head_dim=8)),
+    "mimo_v2_flash-groups": ("mimo_v2_flash", dict(
+        GROUPS | KINDS | TIED_BIASES, mlp_layer_types=["sparse", "sparse"], v_head_dim=10, norm_topk_prob=False,
+        attention_value_scale=None, num_key_value_heads=1, **rope_by_kind(*[dict(partial_rotary_factor=0.5)] * 2))),
+    "cohere2_moe": ("cohere2_moe", dict(EXPERTS | KINDS_FULL_FIRST | DENSE_FIRST, prefix_dense_intermediate_size=40,
+                                        logit_scale=0.25, tie_word_embeddings=True)),
+    "cohere2_moe-sigmoid": ("cohere2_moe", dict(
+        EXPERTS | KINDS, mlp_layer_types=["sparse", "sparse"], attention_bias=True, rms_norm_eps=1e-3,
+        expert_selection_fn="sigmoid", num_shared_experts=2)),
 }
 
 
@@ -103,7 +175,7 @@ def draw(made, seed=7):
     """Every weight, also those that begin as zeros or ones, so that each has a part in the result."""
     generator = torch.Generator().manual_seed(seed)
     tensors = dict(made.named_parameters())
-    tensors.update((key, value) for key, value in made.named_buffers() if "bias" in key)
+    tensors.update((key, value) for key, value in made.named_buffers() if "bias" in key or "scalar" in key)
     with torch.no_grad():
         for _, value in sorted(tensors.items()):
             noise = torch.randn(value.shape, generator=generator)

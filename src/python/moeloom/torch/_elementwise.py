@@ -34,6 +34,16 @@ class Norm(Patch):
         return RMSNormFunction.apply(hidden_states, module.weight, _eps(module), self._offset)
 
 
+class BareNorm(Norm):
+    """x / rms(x), of a class that has a weight elsewhere."""
+
+    def __call__(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if not is_ours(hidden_states):
+            return self.original(hidden_states)
+        ones = hidden_states.new_ones(hidden_states.size(-1))
+        return RMSNormFunction.apply(hidden_states, ones, _eps(self.module))
+
+
 class GatedNorm(Norm):
     """The same, times silu(gate)."""
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from . import patches as table
 from ._blocks import GraniteBlock, ListedBlock, ListedMethod, StackedExperts
-from ._elementwise import ExpertsGate, GatedNorm, Mlp, Norm
+from ._elementwise import BareNorm, ExpertsGate, GatedNorm, Mlp, Norm
 from ._lists import why_not_stacked
 from ._patch import FORMATS, Patch
 from ._product_blocks import GptOssExperts, InOutExperts, Llama4Block
@@ -211,9 +211,11 @@ def plan_mlps(model: nn.Module, family: table.Family, named: str) -> Plan:
 
 
 def _norm(module: nn.Module, row: table.NormRow) -> Patch:
-    weight, = _of_module(module, "weight")
     if not (hasattr(module, "variance_epsilon") or hasattr(module, "eps")):
         raise Left("it has no variance_epsilon and no eps")
+    if row.may_lack_weight and not getattr(module, "with_scale", True):
+        return BareNorm(module)
+    weight, = _of_module(module, "weight")
     if weight.device.type != "cpu" or weight.dtype not in FORMATS:
         raise Left(f"its weight is {weight.dtype} on {weight.device}; expected 32 or 16 bits on the CPU")
     if row.gated and getattr(module, "activation", "silu") not in ("silu", "swish"):

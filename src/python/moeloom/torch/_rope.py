@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Mapping, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Set
 
 import torch
 from torch import nn
@@ -14,22 +14,32 @@ from ._patch import Patch, is_ours
 from .functions import RopeFunction
 
 
+class _Turn(NamedTuple):
+    """What of ours computes a file's function, where it is called with so many arguments by place and these by name;
+    None where it does not."""
+
+    function: Callable[..., Any]
+    arguments: int = 4
+    named: Mapping[str, Any] = {}
+
+
 class _Switch:
     """Stands in the file's place of the function; turns by ours inside of patched attention, else by the file's."""
 
     def __init__(self, globals_: Dict[str, Any], name: str, pairs: str) -> None:
-        self._globals, self._name, self._pairs = globals_, name, pairs
+        self._globals, self._name, self._turn = globals_, name, _TURNS[pairs]
         self.original = globals_[name]
         self.__name__, self.__doc__ = name, self.original.__doc__
         self._users: Set[weakref.ref[Rope]] = set()
         self._inside = threading.local()
 
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, *angles: Any, **named: Any) -> Any:
-        if getattr(self._inside, "depth", 0) and not named and len(angles) <= 2:
-            turned = _TURNS[self._pairs](q, k, *angles)
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        turn = self._turn
+        if getattr(self._inside, "depth", 0) and len(arguments) == turn.arguments and named == turn.named:
+            turned = turn.function(*arguments)
             if turned is not None:
                 return turned
-        return self.original(q, k, *angles, **named)
+        return self.original(*arguments, **named)
 
     def enter(self) -> None:
         self._inside.depth = getattr(self._inside, "depth", 0) + 1
@@ -123,11 +133,25 @@ def _turn_heads_by_complex(q: torch.Tensor, k: torch.Tensor, angles: torch.Tenso
     return None if turned is None else tuple(x.transpose(1, 2) for x in turned)
 
 
-_TURNS: Dict[str, Callable[..., Any]] = {
-    "halves": lambda q, k, cos, sin: _turn(q, k, cos, sin, False),
-    "interleaved": lambda q, k, cos, sin: _turn(q, k, cos, sin, True),
-    "to_halves": lambda q, k, cos, sin: _turn(q, k, cos, sin, "to_halves"),
-    "half_angles": _turn_by_half_angles,
-    "complex": _turn_by_complex,
-    "complex_heads": _turn_heads_by_complex,
+def _turn_by_interleaved_angles(q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any) -> Any:
+    """Cohere: pairs 2i and 2i + 1, and each angle twice in a row."""
+    return _turn(q, k, torch.cat([cos[..., ::2]] * 2, -1), torch.cat([sin[..., ::2]] * 2, -1), True)
+
+
+def _turn_one_by_token(x: torch.Tensor, cos: Any, sin: Any) -> Any:
+    """Gemma 4: q or k, [B, S, H, d]."""
+    heads = x.transpose(1, 2)
+    turned = _turn(heads, heads.detach()[:, :0], cos, sin, False)
+    return None if turned is None else turned[0].transpose(1, 2)
+
+
+_TURNS: Dict[str, _Turn] = {
+    "halves": _Turn(lambda q, k, cos, sin: _turn(q, k, cos, sin, False)),
+    "interleaved": _Turn(lambda q, k, cos, sin: _turn(q, k, cos, sin, True)),
+    "to_halves": _Turn(lambda q, k, cos, sin: _turn(q, k, cos, sin, "to_halves")),
+    "half_angles": _Turn(_turn_by_half_angles),
+    "interleaved_angles": _Turn(_turn_by_interleaved_angles),
+    "one_by_token": _Turn(_turn_one_by_token, arguments=3, named={"unsqueeze_dim": 2}),
+    "complex": _Turn(_turn_by_complex, arguments=3),
+    "complex_heads": _Turn(_turn_heads_by_complex, arguments=3),
 }

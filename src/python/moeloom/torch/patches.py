@@ -14,6 +14,7 @@ from ._lists import Projections
 _LLAMA = Projections("gate_proj", "up_proj", "down_proj")
 _MIXTRAL = Projections("w1", "w3", "w2")
 _FUSED = Projections("gate_up_proj", "", "down_proj")
+_GRANITE = Projections("input_linear", "", "output_linear")
 
 
 class Listed(NamedTuple):
@@ -64,8 +65,11 @@ class MlpRow(NamedTuple):
 
 
 class NormRow(NamedTuple):
+    """may_lack_weight: a module of this class that says with_scale = False divides by the root mean square alone."""
+
     offset: float = 0.0
     gated: bool = False
+    may_lack_weight: bool = False
 
 
 class Family(NamedTuple):
@@ -122,29 +126,43 @@ _DEEPSEEK_V3 = _family("DeepseekV3", "MoE", ListedMoe(), rope=_DEEPSEEK)
 _LLAMA4 = _with(_dense("Llama4Text", rope={"apply_rotary_emb": "complex_heads"}),
                 experts={"Llama4TextMoe": Llama4(), "Llama4TextExperts": Part()})
 _GEMMA3 = _dense("Gemma3", offset=1.0)
+_GEMMA4 = _with(_family("Gemma4Text", offset=None, rope={"apply_rotary_pos_emb": "one_by_token"}),
+                norms={"Gemma4RMSNorm": NormRow(may_lack_weight=True)})
 
 FAMILIES: Dict[str, Family] = {
+    "afmoe": _family("Afmoe"),
+    "axk1": _family("AXK1", rope=_DEEPSEEK),
+    "cohere2_moe": _family("Cohere2Moe", rope={"apply_rotary_pos_emb": "interleaved_angles"}),
     "deepseek_v2": _family("DeepseekV2", "MoE", ListedMoe(), rope={"apply_rotary_emb": "complex"}),
     "deepseek_v3": _DEEPSEEK_V3,
     "dots1": _family("Dots1", "MoE", ListedMoe()),
     "ernie4_5_moe": _family("Ernie4_5_Moe", listed=Listed("corrected_softmax", "shared_experts"), rope=_INTERLEAVED),
+    "exaone_moe": _family("ExaoneMoe"),
     "flex_olmo": _family("FlexOlmo", listed=Listed("softmax")),
     "gemma2": _dense("Gemma2", offset=1.0),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
+    "gemma4": _GEMMA4,
+    "gemma4_text": _GEMMA4,
     "glm4": _dense("Glm4", mlp=MlpRow(_FUSED), rope=_INTERLEAVED),
     "glm4_moe": _family("Glm4Moe", "MoE", ListedMoe()),
+    "glm4_moe_lite": _family("Glm4MoeLite", rope=_DEEPSEEK),
     "gpt_oss": _with(_dense("GptOss", mlp=None, rope={"apply_rotary_pos_emb": "half_angles"}),
                      experts={"GptOssExperts": GptOss()}, mlps={"GptOssMLP": Part()}),
     "granitemoe": _with(_family("GraniteMoe", "MoE", Granite(), mlp=None),
                         experts={"GraniteMoeParallelExperts": Part()}),
+    "granitemoe_swa": _family("GraniteMoeSWA", mlp=MlpRow(_GRANITE)),
     "hunyuan_v1_moe": _family("HunYuanMoEV1", "Moe",
                               Listed("softmax_of_gate_module", "shared_mlp", returns_logits=False)),
+    "hy_v3": _family("HYV3"),
     "kimi_k2": _DEEPSEEK_V3,
+    "laguna": _family("Laguna"),
     "lfm2_moe": _family("Lfm2Moe", mlp=MlpRow(_MIXTRAL, kind="silu")),
     "llama": _dense("Llama"),
     "llama4": _LLAMA4,
     "llama4_text": _LLAMA4,
+    "mellum": _family("Mellum"),
+    "mimo_v2_flash": _family("MiMoV2Flash"),
     "minimax_m2": _family("MiniMaxM2", mlp=None),
     "mistral": _dense("Mistral"),
     "mixtral": _with(_family("Mixtral", listed=Listed("softmax_normalized", names=_MIXTRAL), mlp=None),
@@ -171,6 +189,7 @@ FAMILIES: Dict[str, Family] = {
     "qwen3_vl_moe": _QWEN3_VL_MOE,
     "qwen3_vl_moe_text": _QWEN3_VL_MOE,
     "seed_oss": _dense("SeedOss"),
+    "solar_open": _family("SolarOpen"),
 }
 
 

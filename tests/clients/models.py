@@ -104,7 +104,7 @@ FAMILIES = {
     "minimax_m2-tied": ("minimax_m2", dict(LOCAL, head_dim=8, tie_word_embeddings=True, rms_norm_eps=1e-3,
                                            pad_token_id=5)),
     "hunyuan_v1_moe-alpha": ("hunyuan_v1_moe", dict(
-        TIED_BIASES, num_experts=4, moe_topk=[1, 2], head_dim=8,
+        TIED_BIASES, num_experts=4, moe_topk=[2, 3], head_dim=8,
         rope_scaling=dict(type="dynamic", rope_type="dynamic", alpha=1000.0, factor=1.0))),
     "glm4_moe_lite": ("glm4_moe_lite", dict(GROUPS | LATENT | DENSE_FIRST)),
     "glm4_moe_lite-halves": ("glm4_moe_lite", dict(

@@ -21,12 +21,14 @@ mt = pytest.importorskip("moeloom.torch")
 V5 = VERSION == "v5"
 # What the issue names; `auto` of the others too, below.
 NAMED = ["qwen3_moe", "mixtral", "deepseek_v3", "olmoe", "gpt_oss", "granitemoe", "glm4_moe", "llama"]
+NAMED += models.known(["gemma4_text", "granitemoe_swa", "cohere2_moe-sigmoid"])  # each with a part of another form
 KERNELS = ["fused_moe", "fused_rmsnorm", "fused_rope", "fused_swiglu"]
 NO_EXPERTS = {"llama", "llama-tied-biases", "llama-llama3", "llama-yarn", "llama-linear", "qwen3", "qwen3-window",
               "phi3", "phi3-longrope", "glm4", "gemma3_text"}
 IDS = torch.randint(0, models.VOCAB, (2, 16), generator=torch.Generator().manual_seed(1))
-# Both sides sum in another order; A_log of a delta rule is a sum of large numbers that cancel.
-TOLERANCE = {"qwen3_next": 3e-5}
+# Both sides sum in another order; A_log of a delta rule is a sum of large numbers that cancel. Of the other either side
+# is 1.6e-5 away from float64: its scores are not scaled.
+TOLERANCE = {"qwen3_next": 3e-5, "gemma4_text-per-layer": 5e-5}
 
 
 def quiet(model):
@@ -55,9 +57,10 @@ def step(model, seed=3):
 
 
 def furthest(got, wanted):
-    """(difference over the largest number of that gradient, its name)"""
+    """(difference over the largest number of that gradient, its name); some gradients are rounding alone, as that of a
+    key's bias without rope."""
     assert got.keys() == wanted.keys()
-    return max(((got[n].float() - w.float()).abs().max().item() / max(w.float().abs().max().item(), 1e-6), n)
+    return max(((got[n].float() - w.float()).abs().max().item() / max(w.float().abs().max().item(), 1e-4), n)
                for n, w in wanted.items())
 
 

@@ -148,6 +148,10 @@ FAMILIES = {
         EXPERTS | KINDS, mlp_layer_types=["sparse", "sparse"], attention_bias=True, rms_norm_eps=1e-3,
         expert_selection_fn="sigmoid", num_shared_experts=2)),
 }
+# Families of transformers 5, which released 4.x does not have, but for hunyuan_v1_moe.
+OF_FIVE = ("qwen3_5_moe_text", "gemma4_text", "minimax_m2", "hunyuan_v1_moe", "glm4_moe_lite", "mellum",
+           "granitemoe_swa", "axk1", "laguna", "afmoe", "exaone_moe", "solar_open", "hy_v3", "mimo_v2_flash",
+           "cohere2_moe")
 
 
 def is_known(name):

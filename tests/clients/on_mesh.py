@@ -20,8 +20,9 @@ from ranks import succeeds  # noqa: E402
 import models  # noqa: E402
 
 NAMES = ["qwen3_moe", "mixtral", "deepseek_v3", "olmoe", "gpt_oss"]
-if "glm4_moe_lite" in transformers.CONFIG_MAPPING:  # of 5, and not in our table of patches: by the registry
-    NAMES.append("glm4_moe_lite")
+NAMES += models.known(models.OF_FIVE)
+if "axk2" in transformers.CONFIG_MAPPING:  # of 5, and not in our table of patches: by the registry
+    NAMES.append("axk2")
 
 
 def made(name):

@@ -2,6 +2,7 @@
 
 import pytest
 
+import models
 import patched  # noqa: F401  (finds the package, or skips)
 from conftest import VERSION
 from on_mesh import succeeds
@@ -15,3 +16,11 @@ PROGRAM = "import sys, parity; sys.exit(parity.main())"
 def test_steps_are_those_of_one_process(ranks, ep):
     out = succeeds(ranks, PROGRAM, *NAMES, "--steps", 2, "--ep", *ep, "--through", *WAYS, seconds=240)
     assert out.count("within the limits") == len(NAMES) * len(ep) * len(WAYS), out
+
+
+@pytest.mark.skipif(VERSION != "v5", reason="models of transformers 5")
+def test_steps_of_the_models_of_five():
+    names = models.known(models.OF_FIVE)
+    # A_log of a delta net, see patched.TOLERANCE.
+    out = succeeds(2, PROGRAM, *names, "--steps", 2, "--ep", 2, "--through", *WAYS, "--gradient", "3e-5", seconds=240)
+    assert out.count("within the limits") == len(names) * len(WAYS), out

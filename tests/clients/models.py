@@ -31,7 +31,7 @@ SHARED = dict(EXPERTS, num_shared_experts=1)
 TIED_BIASES = dict(tie_word_embeddings=True, attention_bias=True)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
 GEMMA4 = dict(KINDS, num_experts=4, top_k_experts=2, moe_intermediate_size=24, enable_moe_block=True,
-              global_head_dim=16, tie_word_embeddings=True)
+              global_head_dim=16, tie_word_embeddings=True, pad_token_id=5)
 
 
 def rope_by_kind(full, sliding):
@@ -99,7 +99,7 @@ FAMILIES = {
                                         num_global_key_value_heads=1, final_logit_softcapping=4.0)),
     "gemma4_text-per-layer": ("gemma4_text", dict(
         GEMMA4, num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2, num_kv_shared_layers=2,
-        use_double_wide_mlp=True, hidden_size_per_layer_input=6, vocab_size_per_layer_input=VOCAB, pad_token_id=5,
+        use_double_wide_mlp=True, hidden_size_per_layer_input=6, vocab_size_per_layer_input=VOCAB,
         tie_word_embeddings=False)),
     "minimax_m2-tied": ("minimax_m2", dict(LOCAL, head_dim=8, tie_word_embeddings=True, rms_norm_eps=1e-3,
                                            pad_token_id=5)),

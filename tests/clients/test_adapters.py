@@ -19,12 +19,17 @@ ATTENTION = dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
 CONFIGS = {
     "leaf": (MIXERS, dict(target_modules=["q_proj", "o_proj", "out_proj"]), None),
     "rows-of-several": (("phi3",), dict(target_modules=["qkv_proj", "gate_up_proj"]), None),
-    "latent": (("deepseek_v2", "deepseek_v3"),
+    "latent": (("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "axk1"),
                dict(target_modules=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"]), None),
     **{f"delta-{module}": ((name,), dict(target_modules=[module]), None) for name, modules in {
         "qwen3_next": ("in_proj_qkvz", "in_proj_ba", "out_proj"),
         "qwen3_5_moe_text": ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")}.items()
        for module in modules if name in MIXERS},
+    "gates-of-attention": (("laguna", "afmoe"), dict(target_modules=r".*self_attn\.(g|gate)_proj"), None),
+    "shared": (("deepseek_v3", "qwen2_moe", "granitemoe_swa", "laguna", "afmoe", "hy_v3", "hunyuan_v1_moe"),
+               dict(target_modules=r".*\.shared_\w+\.\w+_(proj|linear)"), None),
+    "per-layer": (("gemma4_text-per-layer",), dict(target_modules=["per_layer_input_gate", "per_layer_projection"]),
+                  "per_layer_input_gate"),
     "dropout": (("llama",), dict(ATTENTION, lora_dropout=0.5), None),
     "pattern": (("llama", "mixtral"), dict(target_modules=r".*layers\.1\.self_attn\.(q|v)_proj"), None),
     "full-names": (("llama", "mixtral"), dict(target_modules=["model.layers.0.self_attn.q_proj"]), None),
@@ -54,7 +59,7 @@ CONFIGS = {
 }
 PARAMETERS = dict(target_modules=["q_proj"], target_parameters=["experts.gate_up_proj", "experts.down_proj"])
 if VERSION == "v5":
-    CONFIGS["experts"] = (("mixtral", "olmoe", "deepseek_v3", "gpt_oss"), PARAMETERS, None)
+    CONFIGS["experts"] = (("mixtral", "olmoe", "deepseek_v3", "gpt_oss", *models.OF_FIVE), PARAMETERS, None)
     CONFIGS["experts-rank-pattern"] = (("mixtral",), dict(PARAMETERS, rank_pattern={"experts.down_proj": 2}), None)
 else:
     CONFIGS["some-experts"] = (("mixtral",), dict(target_modules=r".*\.experts\.[12]\.w[123]"), None)
@@ -62,22 +67,24 @@ else:
     CONFIGS["experts-granite"] = (("granitemoe",), dict(target_modules=["q_proj"], target_parameters=[
         "input_linear.weight", "output_linear.weight"]), None)
 CONFIGS["experts-first"] = (("llama4_text",), PARAMETERS, None)
-FROM_PEFT = [(name, kind, fused) for kind, (names, _, _) in CONFIGS.items() for name in names
+STACKED = ("gpt_oss", "llama4_text", "gemma4_text", "granitemoe_swa")  # in any file
+FROM_PEFT = [(name, kind, fused) for kind, (names, _, _) in CONFIGS.items() for name in models.known(names)
              for fused in ([False, True] if VERSION == "v5" and kind.startswith("experts") and
-                           name not in ("gpt_oss", "llama4_text") else [False])]
+                           name not in STACKED else [False])]
 
 # name: (families, train --lora)
 OURS = {
     "attention": (MIXERS, "r=4,alpha=8,targets=attention"),
     "mlp": (("llama", "phi3", "deepseek_v3"), "r=4,alpha=8,targets=attention,mlp"),
     "experts": (SPARSE, "r=4,alpha=8,targets=experts"),
-    "shared": (("deepseek_v3", "qwen2_moe"), "r=4,alpha=8,targets=shared"),
+    "shared": (("deepseek_v3", "qwen2_moe", "granitemoe_swa", "laguna", "qwen3_5_moe_text"),
+               "r=4,alpha=8,targets=shared"),
     "router": (("mixtral", "deepseek_v3", "qwen2_moe"), "r=4,alpha=8,targets=attention,router"),
     "all": (("llama", "qwen3"), "r=4,alpha=8,targets=all"),
     "modules": (("llama", "mixtral"), "r=4,alpha=8,targets=*.q_proj"),
     "rslora": (("llama",), "r=4,alpha=8,targets=attention,rslora=true"),
 }
-TO_PEFT = [(name, kind) for kind, (names, _) in OURS.items() for name in names]
+TO_PEFT = [(name, kind) for kind, (names, _) in OURS.items() for name in models.known(names)]
 
 
 def made_by_peft(saved, tmp_path, name, kind, fused):

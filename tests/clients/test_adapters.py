@@ -25,7 +25,7 @@ CONFIGS = {
         "qwen3_next": ("in_proj_qkvz", "in_proj_ba", "out_proj"),
         "qwen3_5_moe_text": ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")}.items()
        for module in modules if name in MIXERS},
-    "gates-of-attention": (("laguna", "afmoe"), dict(target_modules=r".*self_attn\.(g|gate)_proj"), None),
+    "gate-of-attention": (("laguna",), dict(target_modules=["g_proj"]), None),
     "shared": (("deepseek_v3", "qwen2_moe", "granitemoe_swa", "laguna", "afmoe", "hy_v3", "hunyuan_v1_moe"),
                dict(target_modules=r".*\.shared_\w+\.\w+_(proj|linear)"), None),
     "per-layer": (("gemma4_text-per-layer",), dict(target_modules=["per_layer_input_gate", "per_layer_projection"]),

@@ -26,7 +26,8 @@ DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_d
 KINDS = dict(head_dim=8, sliding_window=4, layer_types=["sliding_attention", "full_attention"])
 KINDS_FULL_FIRST = dict(KINDS, layer_types=["full_attention", "sliding_attention"])
 DENSE_FIRST = dict(mlp_layer_types=["dense", "sparse"])
-GROUPS = dict({key: value for key, value in ROUTED.items() if key != "first_k_dense_replace"}, routed_scaling_factor=1.3)
+GROUPS = dict(num_experts_per_tok=2, moe_intermediate_size=24, n_routed_experts=4, n_shared_experts=1, n_group=2,
+              topk_group=1, routed_scaling_factor=1.3)
 SHARED = dict(EXPERTS, num_shared_experts=1)
 TIED_BIASES = dict(tie_word_embeddings=True, attention_bias=True)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)

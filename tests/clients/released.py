@@ -65,5 +65,6 @@ def release(name, source, folder):
     tensors = safetensors.torch.load_file(source / "model.safetensors")
     if is_inner:
         tensors = {key.replace("model.", "model.language_model.", 1): value for key, value in tensors.items()}
-    safetensors.torch.save_file({**tensors, **stand_ins(name)}, folder / "model.safetensors", metadata=dict(format="pt"))
+    tensors.update(stand_ins(name))
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata=dict(format="pt"))
     return folder

@@ -1,4 +1,4 @@
-"""Folders in the hub's form: read as the tiny model they were made of, and written so that from_pretrained reads them."""
+"""Folders in the hub's form: read as the tiny model they were made of, and written as from_pretrained reads them."""
 
 import models
 import program

@@ -135,11 +135,6 @@ def _turn_heads_by_complex(q: torch.Tensor, k: torch.Tensor, angles: torch.Tenso
     return None if turned is None else tuple(x.transpose(1, 2) for x in turned)
 
 
-def _turn_by_interleaved_angles(q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any) -> Any:
-    """Cohere: pairs 2i and 2i + 1, and each angle twice in a row."""
-    return _turn(q, k, torch.cat([cos[..., ::2]] * 2, -1), torch.cat([sin[..., ::2]] * 2, -1), True)
-
-
 def _turn_one_by_token(x: torch.Tensor, cos: Any, sin: Any) -> Any:
     """Gemma 4: q or k, [B, S, H, d]."""
     heads = x.transpose(1, 2)
@@ -152,7 +147,6 @@ _TURNS: Dict[str, _Turn] = {
     "interleaved": _Turn(lambda q, k, cos, sin: _turn(q, k, cos, sin, True)),
     "to_halves": _Turn(lambda q, k, cos, sin: _turn(q, k, cos, sin, "to_halves")),
     "half_angles": _Turn(_turn_by_half_angles),
-    "interleaved_angles": _Turn(_turn_by_interleaved_angles),
     "one_by_token": _Turn(_turn_one_by_token, arguments=3, named={"unsqueeze_dim": 2}),
     "complex": _Turn(_turn_by_complex, arguments=3),
     "complex_heads": _Turn(_turn_heads_by_complex, arguments=3),

@@ -132,7 +132,7 @@ _GEMMA4 = _with(_family("Gemma4Text", offset=None, rope={"apply_rotary_pos_emb":
 FAMILIES: Dict[str, Family] = {
     "afmoe": _family("Afmoe"),
     "axk1": _family("AXK1", rope=_DEEPSEEK),
-    "cohere2_moe": _family("Cohere2Moe", rope={"apply_rotary_pos_emb": "interleaved_angles"}),
+    "cohere2_moe": _family("Cohere2Moe", rope=_INTERLEAVED),
     "deepseek_v2": _family("DeepseekV2", "MoE", ListedMoe(), rope={"apply_rotary_emb": "complex"}),
     "deepseek_v3": _DEEPSEEK_V3,
     "dots1": _family("Dots1", "MoE", ListedMoe()),

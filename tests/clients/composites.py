@@ -25,6 +25,12 @@ COMPOSITES = {
     "qwen3_omni_moe": ("Qwen3OmniMoeForConditionalGeneration", dict(thinker_config=THINKER, enable_audio_output=False)),
     "qwen3_5_moe": ("Qwen3_5MoeForConditionalGeneration", dict(
         MARKS, text_config={**TEXT, **models.DELTA}, vision_config=EYES)),
+    "gemma4": ("Gemma4ForConditionalGeneration", dict(
+        image_token_id=91, boi_token_id=92, eoi_token_id=93, video_token_id=94, audio_token_id=95, audio_config=None,
+        text_config={**models.SMALL, **models.FAMILIES["gemma4_text"][1]},
+        vision_config=dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+                           num_key_value_heads=2, head_dim=8, patch_size=4, pooling_kernel_size=2,
+                           position_embedding_size=64, default_output_length=4))),
     "llama4": ("Llama4ForConditionalGeneration", dict(
         image_token_index=91, boi_token_index=92, eoi_token_index=93,
         text_config={**models.SMALL, **models.FAMILIES["llama4_text"][1]},

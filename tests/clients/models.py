@@ -26,8 +26,9 @@ DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_d
 KINDS = dict(head_dim=8, sliding_window=4, layer_types=["sliding_attention", "full_attention"])
 KINDS_FULL_FIRST = dict(KINDS, layer_types=["full_attention", "sliding_attention"])
 DENSE_FIRST = dict(mlp_layer_types=["dense", "sparse"])
-GROUPS = dict(num_experts_per_tok=2, moe_intermediate_size=24, n_routed_experts=4, n_shared_experts=1, n_group=2,
-              topk_group=1, routed_scaling_factor=1.3)
+GROUPS = dict(num_experts_per_tok=2, moe_intermediate_size=24, n_routed_experts=4, n_group=2, topk_group=1,
+              routed_scaling_factor=1.3)
+GROUPS_SHARED = dict(GROUPS, n_shared_experts=1)
 SHARED = dict(EXPERTS, num_shared_experts=1)
 TIED_BIASES = dict(tie_word_embeddings=True, attention_bias=True)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
@@ -107,9 +108,9 @@ FAMILIES = {
     "hunyuan_v1_moe-alpha": ("hunyuan_v1_moe", dict(
         TIED_BIASES, num_experts=4, moe_topk=[2, 3], head_dim=8,
         rope_scaling=dict(type="dynamic", rope_type="dynamic", alpha=1000.0, factor=1.0))),
-    "glm4_moe_lite": ("glm4_moe_lite", dict(GROUPS | LATENT | DENSE_FIRST)),
+    "glm4_moe_lite": ("glm4_moe_lite", dict(GROUPS_SHARED | LATENT | DENSE_FIRST)),
     "glm4_moe_lite-halves": ("glm4_moe_lite", dict(
-        GROUPS | dict(LATENT, q_lora_rank=None) | TIED_BIASES, rope_interleave=False, norm_topk_prob=False,
+        GROUPS_SHARED | dict(LATENT, q_lora_rank=None) | TIED_BIASES, rope_interleave=False, norm_topk_prob=False,
         mlp_layer_types=["sparse", "dense"], rope_parameters=dict(LATENT_YARN, rope_theta=10000.0))),
     "mellum": ("mellum", dict(LOCAL | KINDS_FULL_FIRST | DENSE_FIRST, moe_intermediate_size=24,
                               **rope_by_kind(YARN, {}))),
@@ -133,9 +134,9 @@ FAMILIES = {
     "exaone_moe-groups": ("exaone_moe", dict(
         SHARED | KINDS_FULL_FIRST, mlp_layer_types=["sparse", "sparse"], n_group=2, topk_group=1,
         norm_topk_prob=False, tie_word_embeddings=True, pad_token_id=5)),
-    "solar_open": ("solar_open", dict(GROUPS, head_dim=8, n_group=1,
+    "solar_open": ("solar_open", dict(GROUPS_SHARED, head_dim=8, n_group=1,
                                       rope_parameters=dict(YARN, partial_rotary_factor=1.0))),
-    "solar_open-groups": ("solar_open", dict(GROUPS | TIED_BIASES, head_dim=8, norm_topk_prob=False)),
+    "solar_open-groups": ("solar_open", dict(GROUPS_SHARED | TIED_BIASES, head_dim=8, norm_topk_prob=False)),
     "hy_v3": ("hy_v3", dict(SHARED | DENSE_FIRST, head_dim=8)),
     "hy_v3-tied-biases": ("hy_v3", dict(SHARED | DENSE_FIRST | TIED_BIASES, head_dim=8, mlp_bias=True)),
     "mimo_v2_flash": ("mimo_v2_flash", dict(GROUPS | KINDS_FULL_FIRST | DENSE_FIRST, n_group=1, head_dim=12,
@@ -143,11 +144,12 @@ FAMILIES = {
     "mimo_v2_flash-groups": ("mimo_v2_flash", dict(
         GROUPS | KINDS | TIED_BIASES, mlp_layer_types=["sparse", "sparse"], v_head_dim=10, norm_topk_prob=False,
         attention_value_scale=None, num_key_value_heads=1, **rope_by_kind(*[dict(partial_rotary_factor=0.5)] * 2))),
-    "cohere2_moe": ("cohere2_moe", dict(EXPERTS | KINDS_FULL_FIRST | DENSE_FIRST, prefix_dense_intermediate_size=40,
-                                        logit_scale=0.25, tie_word_embeddings=True)),
+    "cohere2_moe": ("cohere2_moe", dict(
+        KINDS_FULL_FIRST | DENSE_FIRST, num_experts=4, num_experts_per_tok=2, intermediate_size=24,
+        prefix_dense_intermediate_size=40, logit_scale=0.25, tie_word_embeddings=True)),
     "cohere2_moe-sigmoid": ("cohere2_moe", dict(
-        EXPERTS | KINDS, mlp_layer_types=["sparse", "sparse"], attention_bias=True, rms_norm_eps=1e-3,
-        expert_selection_fn="sigmoid", num_shared_experts=2)),
+        KINDS, num_experts=4, num_experts_per_tok=2, intermediate_size=24, mlp_layer_types=["sparse", "sparse"],
+        attention_bias=True, rms_norm_eps=1e-3, expert_selection_fn="sigmoid", num_shared_experts=2)),
 }
 # Families of transformers 5, which released 4.x does not have, but for hunyuan_v1_moe.
 OF_FIVE = ("qwen3_5_moe_text", "gemma4_text", "minimax_m2", "hunyuan_v1_moe", "glm4_moe_lite", "mellum",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <numeric>
 #include <set>
@@ -36,10 +37,14 @@ struct Golden {
   }
 };
 
-/// Rows of this rank of a [B * S, cols] result, without padding, side by side with what came out.
-double rows_error(const Golden& golden, const std::string& name, const Batch& batch,
-                  const Communicator& world, ConstMatrixView got) {
-  const std::vector<float> whole = golden.results.floats(name);
+/// Rows of this rank of the sum of [B * S, cols] results, without padding, side by side with what came out.
+double sum_error(const Golden& golden, const std::vector<std::string>& names, const Batch& batch,
+                 const Communicator& world, ConstMatrixView got) {
+  std::vector<float> whole = golden.results.floats(names.front());
+  for (std::size_t other = 1; other < names.size(); ++other) {
+    const std::vector<float> more = golden.results.floats(names[other]);
+    std::ranges::transform(whole, more, whole.begin(), std::plus<>());
+  }
   const Index each = ceil_div(golden.results.info("input_ids").shape[0], world.size());
   const Index first =
       std::min(golden.results.info("input_ids").elements(), each * world.rank() * batch.sequence_length);
@@ -52,6 +57,11 @@ double rows_error(const Golden& golden, const std::string& name, const Batch& ba
     }
   }
   return error(ours, theirs);
+}
+
+double rows_error(const Golden& golden, const std::string& name, const Batch& batch,
+                  const Communicator& world, ConstMatrixView got) {
+  return sum_error(golden, {name}, batch, world, got);
 }
 
 Matrix difference(ConstMatrixView a, ConstMatrixView b) {
@@ -112,6 +122,32 @@ struct FeedForwardInput {
   }
 };
 
+/// Of layers whose second half reads what the first gave; blocks of the others are golden by themselves.
+bool has_halves(const LayerSpec& spec) {
+  const AttentionSpec* const attention = spec.attention();
+  return !spec.parallel && !spec.side_by_side && !(attention != nullptr && attention->keys_of);
+}
+
+/// What enters and leaves the MLP or the experts. A norm behind the block stands between its output and the
+/// residual stream; a shared expert that lies beside the block has an output of its own.
+void expect_feed_forward(const Golden& golden, const testing::GoldenModel& model, std::size_t l,
+                         const KernelTable& kernels, const Batch& batch, const Communicator& world) {
+  const LayerSpec spec = model.config.layer(static_cast<Index>(l));
+  if (!has_halves(spec)) return;
+  const std::string layer = "layers." + std::to_string(l) + ".";
+  const FeedForwardInput input(model, l, kernels, batch);
+  EXPECT_LE(rows_error(golden, layer + "ffn_input", batch, world, input.normed), 1e-5);
+  const auto& layers = model.decoder.layers();
+  if (spec.feed_forward_output_norm || l + 1 == layers.size()) return;
+  Matrix output = difference(layers[l + 1].input(), input.residual);
+  for (float& value : output.view().flat()) value /= spec.residual_scale;
+  if (golden.results.has(layer + "shared_output")) {
+    EXPECT_LE(sum_error(golden, {layer + "ffn_output", layer + "shared_output"}, batch, world, output), 2e-5);
+  } else {
+    EXPECT_LE(rows_error(golden, layer + "ffn_output", batch, world, output), 2e-5);
+  }
+}
+
 void expect_layers(const Golden& golden, const testing::GoldenModel& model, const KernelTable& kernels,
                    const Batch& batch, const Communicator& world) {
   const auto& layers = model.decoder.layers();
@@ -119,15 +155,7 @@ void expect_layers(const Golden& golden, const testing::GoldenModel& model, cons
     const std::string layer = "layers." + std::to_string(l) + ".";
     EXPECT_LE(rows_error(golden, "hidden_states." + std::to_string(l), batch, world, layers[l].input()),
               1e-5);
-    const FeedForwardInput input(model, l, kernels, batch);
-    EXPECT_LE(rows_error(golden, layer + "ffn_input", batch, world, input.normed), 1e-5);
-    // A norm behind the block stands between its output and the residual stream.
-    const LayerSpec spec = model.config.layer(static_cast<Index>(l));
-    if (!spec.feed_forward_output_norm && l + 1 < layers.size()) {
-      Matrix output = difference(layers[l + 1].input(), input.residual);
-      for (float& value : output.view().flat()) value /= spec.residual_scale;
-      EXPECT_LE(rows_error(golden, layer + "ffn_output", batch, world, output), 2e-5);
-    }
+    expect_feed_forward(golden, model, l, kernels, batch, world);
     if (layers[l].moe() != nullptr)
       expect_choices(golden.results.integers(layer + "selected_experts"), *layers[l].moe(), batch, world,
                      layer);

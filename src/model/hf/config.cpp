@@ -45,9 +45,11 @@ void check_rotary(const ModelConfig& c, Violations& violations) {
   const std::string name = c.family().latent_attention      ? "qk_rope_head_dim"
                            : c.partial_rotary_factor == 1.0 ? "head_dim"
                                                             : "head_dim * partial_rotary_factor";
+  // A part of a head that is odd turns with one element more, as in HF.
+  const Index most_odd = c.family().latent_attention ? 0 : c.head_dim - 1;
   for (const RopeSettings& rope : c.ropes())
     violations.unless(
-        rope.rotary_dim >= 2 && rope.rotary_dim % 2 == 0,
+        rope.rotary_dim >= 2 && (rope.rotary_dim % 2 == 0 || rope.rotary_dim <= most_odd),
         equation(name, rope.rotary_dim) + " must be even: rotary embedding turns pairs of elements");
   violations.unless(c.partial_rotary_factor > 0 && c.partial_rotary_factor <= 1,
                     "partial_rotary_factor must lie in (0, 1]");

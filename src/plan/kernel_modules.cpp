@@ -115,9 +115,9 @@ void add_heads(const AttentionSpec& spec, const Family& family, Modules& modules
   modules.push_back(norm);
 }
 
-void add_gate(const AttentionSpec& spec, const OutputGate& gate, Modules& modules) {
+void add_gate(const AttentionSpec& spec, const OutputGate& gate, const std::string& name, Modules& modules) {
   if (!gate.with_query)
-    modules.push_back(dense_module("self_attn.gate_proj", spec.hidden_size, spec.gate_width()));
+    modules.push_back(dense_module("self_attn." + name, spec.hidden_size, spec.gate_width()));
   modules.push_back({"self_attn output gate", "",
                      std::string("context * ") +
                          (gate.function == GateFunction::kSigmoid ? "sigmoid" : "softplus") + "(gate)" +
@@ -138,7 +138,7 @@ void add_mixer(const AttentionSpec& spec, const ModelConfig& config, Modules& mo
                          (spec.sinks ? ", a sink a head" : "") +
                          (spec.keys_of ? ", keys and values of layer " + std::to_string(*spec.keys_of) : "") +
                          ": products on tiles of its own, no kernel has another"});
-  if (spec.gate) add_gate(spec, *spec.gate, modules);
+  if (spec.gate) add_gate(spec, *spec.gate, config.family().attention.gate, modules);
   modules.push_back(dense_module("self_attn." + config.family().attention.output, spec.output_width(),
                                  spec.hidden_size, spec.output_bias));
 }

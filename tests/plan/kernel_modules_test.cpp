@@ -97,6 +97,34 @@ TEST(KernelModules, EveryFamilyCallsItsModulesAsItsFilesDo) {
                    "layers 0-3: mlp.shared_expert.down_proj: tiled_dense"}));
 }
 
+TEST(KernelModules, ProjectionsAreThoseThatALayerHas) {
+  ModelConfig config;
+  config.model_type = "gemma4_text";
+  config.hidden_act = "gelu_pytorch_tanh";
+  config.windows = {8, 0, 8, 0};
+  config.keys_are_values = true;
+  config.num_kv_shared_layers = 1;
+  const auto rows = kernel_modules(config, all_apply());
+  EXPECT_EQ(
+      rows_of(rows, "self_attn.q_proj"),
+      (Lines{"layers 0, 2: self_attn.q_proj, k_proj, v_proj: tiled_dense",
+             "layer 1: self_attn.q_proj, k_proj: tiled_dense", "layer 3: self_attn.q_proj: tiled_dense"}));
+  EXPECT_EQ(rows_of(rows, "self_attn values"), (Lines{"layers 0, 2: self_attn values: fused_rmsnorm",
+                                                      "layer 1: self_attn values: fused_rmsnorm"}));
+  EXPECT_EQ(rows_of(rows, "self_attn.q_norm").back(), "layer 3: self_attn.q_norm: fused_rmsnorm");
+}
+
+TEST(KernelModules, AGateOfItsOwnIsAProductOfItsOwn) {
+  ModelConfig config;
+  config.model_type = "laguna";
+  config.gate_per_head = true;
+  const auto rows = kernel_modules(config, all_apply());
+  EXPECT_EQ(rows_of(rows, "self_attn.g_proj").size(), 1u);
+  const auto gate = std::ranges::find(rows, "self_attn output gate", &ModuleRow::module);
+  ASSERT_NE(gate, rows.end());
+  EXPECT_EQ(gate->what, "context * softplus(gate), a number a head");
+}
+
 TEST(KernelModules, LayersWithoutAttentionHaveTheModulesOfTheirMixer) {
   ModelConfig lfm2;
   lfm2.model_type = "lfm2_moe";

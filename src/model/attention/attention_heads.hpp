@@ -47,14 +47,14 @@ struct ProjectedActivations {
   std::vector<float> value_inv_rms;
 
   static double bytes_of(const AttentionSpec& spec, Index tokens) {
-    const Index keys = spec.keys_of ? 0 : spec.key_width();
+    const bool reads = spec.keys_of.has_value();
     const double parts =
         rows_bytes(tokens, {spec.projected_width(), spec.values_apart() ? spec.value_width() : 0,
-                            spec.value_norm ? spec.kv_heads : 0});
+                            spec.value_norm && !reads ? spec.kv_heads : 0});
     if (spec.qk_norm == QkNorm::kNone) return parts;
     const bool per_head = spec.qk_norm == QkNorm::kPerHead;
-    return parts + rows_bytes(tokens, {spec.query_width(), keys, per_head ? spec.heads : 1,
-                                       per_head ? spec.kv_heads : 1});
+    return parts + rows_bytes(tokens, {spec.query_width(), per_head ? spec.heads : 1}) +
+           (reads ? 0.0 : rows_bytes(tokens, {spec.key_width(), per_head ? spec.kv_heads : 1}));
   }
 };
 

@@ -53,7 +53,7 @@ std::vector<fs::path> golden_roots(const char* named) {
       roots.emplace_back(folder);
     }
   } else {
-    for (const char* name : {"golden", "golden2"})
+    for (const char* name : {"golden", "golden2", "golden3"})
       if (const fs::path beside = source_root() / ".." / "shared" / name; holds_golden_data(beside))
         roots.push_back(beside.lexically_normal());
   }

@@ -8,7 +8,11 @@
 #include <functional>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "support/golden.hpp"
 #include "support/golden_model.hpp"
@@ -99,12 +103,13 @@ void expect_choices(std::vector<std::int64_t> all, const MoeLayer& moe, const Ba
   }
 }
 
-/// What enters the experts or the MLP of a layer, from what entered its attention in the last forward.
+/// What enters the experts or the MLP of a layer, from what entered its attention in the last forward. lent:
+/// of each layer; those before it have shown their keys there.
 struct FeedForwardInput {
   Matrix residual, normed;
 
   FeedForwardInput(const testing::GoldenModel& model, std::size_t layer, const KernelTable& kernels,
-                   const Batch& batch)
+                   const Batch& batch, std::span<LentKeys> lent)
       : residual(Matrix::copy_of(model.decoder.layers()[layer].input())), normed(Matrix::copy_of(residual)) {
     const LayerSpec spec = model.config.layer(static_cast<Index>(layer));
     std::vector<std::int32_t> positions;
@@ -114,28 +119,30 @@ struct FeedForwardInput {
     for (const RopeSettings& rope : model.config.ropes())
       ropes.push_back(make_rope_table(roomy_rope_positions(batch.sequence_length, rope), rope));
     MixerLayer mixer(spec.mixer, spec.mixer_norm, spec.mixer_output_norm, model.store, spec.residual_scale);
-    mixer.forward(kernels, {batch.sequences, batch.sequence_length, positions, ropes}, residual);
+    const MixerContext context{.sequences = batch.sequences,
+                               .sequence_length = batch.sequence_length,
+                               .position_ids = positions,
+                               .ropes = ropes,
+                               .layer = static_cast<Index>(layer),
+                               .lent = lent};
+    mixer.forward(kernels, context, residual);
     std::vector<float> inv_rms;
-    normed = Matrix::copy_of(residual);
-    if (spec.feed_forward_norm)
-      Norm::of(model.store, *spec.feed_forward_norm).forward(kernels.rmsnorm, residual, normed, inv_rms);
+    // Of halves that stand beside each other both read the layer's input.
+    const Matrix read = Matrix::copy_of(spec.parallel ? model.decoder.layers()[layer].input() : residual);
+    const std::optional<NormSpec>& norm = spec.parallel ? spec.mixer_norm : spec.feed_forward_norm;
+    normed = Matrix::copy_of(read);
+    if (norm) Norm::of(model.store, *norm).forward(kernels.rmsnorm, read, normed, inv_rms);
   }
 };
-
-/// Of layers whose second half reads what the first gave; blocks of the others are golden by themselves.
-bool has_halves(const LayerSpec& spec) {
-  const AttentionSpec* const attention = spec.attention();
-  return !spec.parallel && !spec.side_by_side && !(attention != nullptr && attention->keys_of);
-}
 
 /// What enters and leaves the MLP or the experts. A norm behind the block stands between its output and the
 /// residual stream; a shared expert that lies beside the block has an output of its own.
 void expect_feed_forward(const Golden& golden, const testing::GoldenModel& model, std::size_t l,
-                         const KernelTable& kernels, const Batch& batch, const Communicator& world) {
+                         const KernelTable& kernels, const Batch& batch, const Communicator& world,
+                         std::span<LentKeys> lent) {
   const LayerSpec spec = model.config.layer(static_cast<Index>(l));
-  if (!has_halves(spec)) return;
   const std::string layer = "layers." + std::to_string(l) + ".";
-  const FeedForwardInput input(model, l, kernels, batch);
+  const FeedForwardInput input(model, l, kernels, batch, lent);
   EXPECT_LE(rows_error(golden, layer + "ffn_input", batch, world, input.normed), 1e-5);
   const auto& layers = model.decoder.layers();
   if (spec.feed_forward_output_norm || l + 1 == layers.size()) return;
@@ -151,11 +158,12 @@ void expect_feed_forward(const Golden& golden, const testing::GoldenModel& model
 void expect_layers(const Golden& golden, const testing::GoldenModel& model, const KernelTable& kernels,
                    const Batch& batch, const Communicator& world) {
   const auto& layers = model.decoder.layers();
+  std::vector<LentKeys> lent(layers.size());
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const std::string layer = "layers." + std::to_string(l) + ".";
     EXPECT_LE(rows_error(golden, "hidden_states." + std::to_string(l), batch, world, layers[l].input()),
               1e-5);
-    expect_feed_forward(golden, model, l, kernels, batch, world);
+    expect_feed_forward(golden, model, l, kernels, batch, world, lent);
     if (layers[l].moe() != nullptr)
       expect_choices(golden.results.integers(layer + "selected_experts"), *layers[l].moe(), batch, world,
                      layer);

@@ -13,11 +13,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::set<std::string> kKinds = {"models", "blocks", "optim"};
+/// What is in "hub" is a model of "models" in another spelling, and golden_hub_test.cpp reads it.
+const std::set<std::string> kKinds = {"models", "blocks", "optim", "hub"};
 
 /// Why no test reads a case; empty where one does.
 std::string unread(const std::string& kind, const fs::path& folder) {
   if (!fs::is_directory(folder)) return "is no folder";
+  if (kind == "hub")
+    return fs::is_directory(folder.parent_path().parent_path() / "models" / folder.filename())
+               ? ""
+               : "is no model of the same root in another spelling";
   if (!fs::exists(folder / "meta.json")) return "has no meta.json";
   if (kind == "blocks") {
     const auto readers = std::ranges::count_if(
@@ -59,12 +64,14 @@ TEST(GoldenCensus, NamesWhatNobodyReads) {
   add("blocks/strange", R"({"hf": "HyenaFilter"})");
   add("blocks/empty", "");
   add("images/cat", R"({"hf": "Qwen3RMSNorm"})");
+  add("hub/lonely", R"({})");
   add("models/other", R"({"hf_class": "MambaForCausalLM"})");
   Document::parse(R"({"model_type": "mamba"})", "test").write(folder.path() / "models/other/config.json");
   std::vector<std::string> complaints = unread_in(folder.path());
-  ASSERT_EQ(complaints.size(), 4u);
-  for (const std::string expected : {"strange is read by 0 tests: HyenaFilter", "empty has no meta.json",
-                                     "images is of no kind", "other is of a family that does not run"})
+  ASSERT_EQ(complaints.size(), 5u);
+  for (const std::string expected :
+       {"strange is read by 0 tests: HyenaFilter", "empty has no meta.json", "images is of no kind",
+        "other is of a family that does not run", "lonely is no model of the same root"})
     EXPECT_TRUE(std::ranges::any_of(complaints, [&](const std::string& text) {
       return text.find(expected) != std::string::npos;
     })) << expected;

@@ -8,8 +8,8 @@
 #pragma once
 
 #include "base/interlude.hpp"
+#include "model/feed_forward/mlp_layer.hpp"
 #include "model/feed_forward/normed_input.hpp"
-#include "model/mlp_layer.hpp"
 #include "model/parts/branch_output.hpp"
 #include "moe/moe_layer.hpp"
 #include "moeloom/job/recompute.hpp"

@@ -1,4 +1,4 @@
-#include "model/mlp_layer.hpp"
+#include "model/feed_forward/mlp_layer.hpp"
 
 #include "moeloom/base/errors.hpp"
 

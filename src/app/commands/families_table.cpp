@@ -35,10 +35,29 @@ std::string other_mixer_text(const Family& family) {
   return "";
 }
 
+/// Of which layers differ, or not all have any.
+std::string rope_text(const Family& family) {
+  switch (family.rope.layers) {
+    case RopeLayers::kAll:
+      break;
+    case RopeLayers::kWindows:
+    case RopeLayers::kWindowsAndDense:
+      return "no rope in full layers";
+    case RopeLayers::kThetas:
+      return "a theta a layer";
+  }
+  return family.rope.partial ? "partial rope" : "";
+}
+
+std::string heads_text(const Family& family) {
+  return family.heads_by_layer == HeadsByLayer::kNone ? "" : "heads that differ by layer";
+}
+
 std::string mixing_text(const Family& family) {
   return with_commas({other_mixer_text(family),
                       family.latent_attention ? "latent attention" : "grouped-query attention",
-                      norm_text(family), window_text(family), family.rope.partial ? "partial rope" : "",
+                      norm_text(family), window_text(family), rope_text(family), heads_text(family),
+                      family.lends_keys ? "shared keys" : "", family.parallel ? "beside the MLP" : "",
                       family.sinks != SinkRule::kNone ? "sinks" : "", family.gate ? "output gate" : ""});
 }
 
@@ -59,11 +78,12 @@ std::string score_text(const RouterRule& router) {
 std::string router_text(const Family& family) {
   if (!family.moe) return "";
   const MoeRule& rule = *family.moe;
-  return with_commas({score_text(rule.router), rule.groups ? "groups" : "",
-                      rule.corrected ? "bias of the choice" : "",
-                      rule.router.weight_on_input ? "weight on the input" : "",
-                      rule.biased || !family.mlp_bias_key.empty() ? "biases" : "",
-                      rule.shared ? (rule.shared->gated ? "gated shared expert" : "shared expert") : ""});
+  return with_commas(
+      {score_text(rule.router), rule.groups ? "groups" : "", rule.corrected ? "bias of the choice" : "",
+       rule.router.weight_on_input ? "weight on the input" : "", rule.cap_key.empty() ? "" : "capped logits",
+       rule.expert_scale ? "scales" : "", family.side_by_side ? "MLP beside" : "",
+       rule.biased || !family.mlp_bias_key.empty() ? "biases" : "",
+       rule.shared ? (rule.shared->gated ? "gated shared expert" : "shared expert") : ""});
 }
 
 std::string layout_text(const Family& family) {

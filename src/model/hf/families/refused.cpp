@@ -13,11 +13,11 @@ Family refused(const std::string& model_type, const std::string& why) {
 std::vector<Family> refused_families() {
   return {
       refused("gemma3n",
-              "of its blocks the MLP with Gaussian top-k and the norms are here; per-layer "
-              "embeddings, AltUp, LAuReL and shared key-value layers are not"),
+              "its MLP with Gaussian top-k, per-layer embeddings and shared keys are here; "
+              "AltUp and LAuReL are not"),
       refused("gemma3n_text",
-              "of its blocks the MLP with Gaussian top-k and the norms are here; per-layer "
-              "embeddings, AltUp, LAuReL and shared key-value layers are not"),
+              "its MLP with Gaussian top-k, per-layer embeddings and shared keys are here; "
+              "AltUp and LAuReL are not"),
   };
 }
 

@@ -39,6 +39,9 @@ struct PartHooks {
   std::function<void(Index part)> gradients_done = {};  // after a backward has completed them
 };
 
+/// hook(part), in that phase; nothing without a hook.
+void tell_of_part(PhaseClock& clock, Phase phase, const std::function<void(Index)>& hook, Index part);
+
 /// Packed faces of the experts on this rank.
 struct ComputeWeights {
   Index packings = 0;  // since the start: two a layer and weight version

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 namespace moeloom {
 namespace {
@@ -16,16 +17,24 @@ void read_window_heads(ConfigReader& reader, Index layers, ModelConfig& config) 
     config.layer_kv_heads.push_back(config.window(layer) > 0 ? of_windows : config.num_key_value_heads);
 }
 
-/// As transformers 5 writes it: an object for each layer that differs, by its number.
+/// The number that a key is, with zeros before it or not; none for another key, which is then unknown.
+std::optional<Index> layer_number(const std::string& key) {
+  Index number = 0;
+  const char* const end = key.data() + key.size();
+  const auto [stop, error] = std::from_chars(key.data(), end, number);
+  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
+
+/// As transformers 5 writes it: an object for each layer that differs, by its number ("05" of 30 layers).
 void read_layer_config(ConfigReader& reader, Index layers, ModelConfig& config) {
   reader.skip({"global_head_dim", "num_global_key_value_heads"});
   ConfigReader of_layers = reader.object(kLayerConfigKey);
-  for (Index layer = 0; layer < layers; ++layer) {
-    const std::string number = std::to_string(layer);
-    if (!of_layers.has(number)) continue;
-    ConfigReader own = of_layers.object(number);
-    config.layer_head_dims[at(layer)] = own.integer_or("head_dim", config.head_dim);
-    config.layer_kv_heads[at(layer)] = own.integer_or("num_key_value_heads", config.num_key_value_heads);
+  for (const std::string& key : of_layers.keys()) {
+    const std::optional<Index> layer = layer_number(key);
+    if (!layer || *layer < 0 || *layer >= layers || !of_layers.has(key)) continue;
+    ConfigReader own = of_layers.object(key);
+    config.layer_head_dims[at(*layer)] = own.integer_or("head_dim", config.head_dim);
+    config.layer_kv_heads[at(*layer)] = own.integer_or("num_key_value_heads", config.num_key_value_heads);
     own.refuse_the_rest();
   }
   of_layers.refuse_the_rest();

@@ -29,6 +29,7 @@ class ConfigReader {
   /// From here on an absent key means this, whatever fallback is asked for.
   void take_absent(const std::vector<std::pair<std::string, double>>& absent) { absent_ = absent; }
 
+  std::vector<std::string> keys() const { return document_.keys(); }
   bool stated(const std::string& key);  // there, if only as null
   bool has(const std::string& key);     // there and not null
   /// A required key: its absence is a violation, and then 1.
@@ -52,7 +53,6 @@ class ConfigReader {
   std::vector<double> numbers(const std::string& key);
   std::vector<std::string> texts(const std::string& key);
   ConfigReader object(const std::string& key);
-  std::vector<std::string> keys() const { return document_.keys(); }
 
   void fixed(const FixedKey& key);
   void none(const std::string& key, const std::string& why);  // may only be null, or an object without keys

@@ -65,6 +65,9 @@ void check_shared_keys(const ModelConfig& c, Violations& violations) {
     const auto lends = [&](Index other) { return (c.window(other) > 0) == (c.window(layer) > 0); };
     Index lender = own - 1;
     while (lender >= 0 && !lends(lender)) --lender;
+    if (lender >= 0 && (c.head_size(lender) != c.head_size(layer) || c.kv_heads(lender) != c.kv_heads(layer)))
+      return violations.unless(false, "layer " + std::to_string(layer) + " reads the keys of layer " +
+                                          std::to_string(lender) + ", whose heads differ");
     if (lender < 0)
       return violations.unless(false, equation("num_kv_shared_layers", c.num_kv_shared_layers) + ": layer " +
                                           std::to_string(layer) + " has no layer of its kind before them");

@@ -238,6 +238,29 @@ TEST(Families, HunyuanSaysNumbersOfLayersInLists) {
             std::string::npos);
 }
 
+/// Transformers writes numbers of layers as wide as the largest; released files speak of full layers.
+TEST(Families, Gemma4SaysHeadsOfLayersByTheirNumbers) {
+  const std::string by_number = R"("per_layer_config": {
+      "01": {"head_dim": 16, "num_key_value_heads": 1}, "3": {"head_dim": 16, "num_key_value_heads": 1}})";
+  const ModelConfig config = model("gemma4_text", by_number);
+  EXPECT_EQ(config.layer(1).attention()->head_dim, 16);
+  EXPECT_EQ(config.layer(1).attention()->kv_heads, 1);
+  EXPECT_EQ(config.layer(3).attention()->kv_heads, 1);
+  EXPECT_NE(refusal("gemma4_text", R"("per_layer_config": {"1": {"head_dim": 16}})")
+                .find("layer 3 reads the keys of layer 1, whose heads differ"),
+            std::string::npos);
+  EXPECT_EQ(config.layer(2).attention()->head_dim, 8);
+  EXPECT_NE(
+      refusal("gemma4_text", R"("per_layer_config": {"7": {"head_dim": 16}})").find("per_layer_config.7"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal("gemma4_text", R"("per_layer_config": {"1": {"rank": 16}})").find("per_layer_config.1.rank"),
+      std::string::npos);
+  const ModelConfig released = model("gemma4_text", R"("num_global_key_value_heads": 1)");
+  EXPECT_EQ(released.layer(1).attention()->head_dim, 16);
+  EXPECT_EQ(released.layer(1).attention()->kv_heads, 1);
+}
+
 TEST(Families, MinimaxTurnsAsMuchOfAHeadAsItsWidthSays) {
   EXPECT_EQ(model("minimax_m2", R"("head_dim": 16, "rotary_dim": 8)").rotary_dim(), 8);
   EXPECT_EQ(model("minimax_m2", R"("head_dim": 16)").rotary_dim(), 16);

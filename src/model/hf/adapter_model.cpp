@@ -40,7 +40,7 @@ std::vector<CheckpointNames> namings_of(const ModelConfig& config) {
       namings.push_back(config.names);
       namings.back().experts = layout;
       namings.back().block = block;
-      if (!rule->in_memory.own_stacks) continue;
+      if (memory_names(config.family(), block).empty()) continue;
       namings.push_back(namings.back());
       namings.back().as_in_memory = !config.names.as_in_memory;
     }

@@ -37,12 +37,22 @@ FilePrefix prefix_in(const Names& names, const FilePrefix& own) {
   return prefix;
 }
 
-bool has_memory_names(const Names& names, const std::string& block, const MoeRule& rule) {
-  const MemoryNames& other = rule.in_memory;
-  const auto has = [&](const std::string& name) {
-    return !name.empty() && any_contains(names, "." + block + "." + name);
-  };
-  return has(other.router) || has(other.correction_bias) || (other.own_stacks && has(StackNames().gate_up));
+bool begins_with_words(const std::string& name, const std::string& words) {
+  return name.starts_with(words) && (name.size() == words.size() || name[words.size()] == '.');
+}
+
+bool has_words(const std::string& name, const std::string& words) {
+  const std::size_t found = name.find("." + words);
+  if (found == std::string::npos) return false;
+  const std::size_t end = found + 1 + words.size();
+  return end == name.size() || name[end] == '.';
+}
+
+bool has_memory_names(const Names& names, const std::string& block, const Family& family) {
+  return std::ranges::any_of(memory_names(family, block), [&](const MemoryName& other) {
+    return std::ranges::any_of(names,
+                               [&](const std::string& name) { return has_words(name, other.in_memory); });
+  });
 }
 
 ExpertLayout layout_in(const Names& names, const MoeRule& rule) {
@@ -61,13 +71,34 @@ std::string block_in(const Names& names, const std::string& own) {
 
 }  // namespace
 
+std::vector<MemoryName> memory_names(const Family& family, const std::string& block) {
+  std::vector<MemoryName> names = family.in_memory;
+  if (!family.moe) return names;
+  const std::string at = block.empty() ? "" : block + ".";
+  for (const auto& [in_file, in_memory] : family.moe->in_memory)
+    names.push_back({at + in_file, at + in_memory});
+  return names;
+}
+
+std::string in_memory(const std::vector<MemoryName>& names, const std::string& name) {
+  for (const auto& [in_file, in_memory] : names)
+    if (begins_with_words(name, in_file)) return in_memory + name.substr(in_file.size());
+  return name;
+}
+
+std::string in_file(const std::vector<MemoryName>& names, const std::string& name) {
+  for (const auto& [in_file, in_memory] : names)
+    if (begins_with_words(name, in_memory)) return in_file + name.substr(in_memory.size());
+  return name;
+}
+
 CheckpointNames checkpoint_names(const Family& family, const Names& tensors) {
   CheckpointNames names;
   names.prefix = prefix_in(tensors, family.prefix);
   if (!family.moe) return names;
   names.block = block_in(tensors, family.moe->block);
   names.experts = layout_in(tensors, *family.moe);
-  names.as_in_memory = has_memory_names(tensors, names.block, *family.moe);
+  names.as_in_memory = has_memory_names(tensors, names.block, family);
   return names;
 }
 

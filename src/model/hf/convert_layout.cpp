@@ -18,8 +18,7 @@ struct LayoutNames {
   std::array<std::string, 3> parts;  // gate, up, down
   std::string list_block;
   std::string stacked_block = "mlp.";
-  std::map<std::string, std::string> in_stacked =
-      {};  // what else has another name beside stacks, within the block
+  std::vector<MemoryName> in_memory = {};  // what else has another name beside stacks, within a layer
 };
 
 LayoutNames names_of(const std::string& model_type) {
@@ -35,10 +34,8 @@ LayoutNames names_of(const std::string& model_type) {
                        " in every version of transformers; leave the layout as it is"});
   LayoutNames names{{rule.experts.gate, rule.experts.up, rule.experts.down}, rule.block + "."};
   if (rule.block != "block_sparse_moe") names.stacked_block = names.list_block;
-  const MemoryNames& other = rule.in_memory;
-  if (!other.router.empty()) names.in_stacked[rule.router_names.weight] = other.router;
-  if (!other.correction_bias.empty())
-    names.in_stacked[rule.router_names.correction_bias] = other.correction_bias;
+  if (family != nullptr)
+    names.in_memory = memory_names(*family, names.stacked_block.substr(0, names.stacked_block.size() - 1));
   return names;
 }
 
@@ -144,20 +141,24 @@ std::string moved(const std::string& name, const std::string& from, const std::s
   return name.substr(0, found + 1) + to + name.substr(found + 1 + from.size());
 }
 
+/// Where the name within a layer begins: behind "layers.N."; at the end where it is of no layer.
+std::size_t within_layer(const std::string& name) {
+  constexpr std::string_view layers = "layers.";
+  const std::size_t found = name.find(layers);
+  if (found == std::string::npos) return name.size();
+  return std::min(name.find('.', found + layers.size()), name.size() - 1) + 1;
+}
+
 std::string in_stacked(const std::string& listed, const LayoutNames& names) {
-  std::string name = moved(listed, names.list_block, names.stacked_block);
-  for (const auto& [of_list, of_stacked] : names.in_stacked)
-    if (name.ends_with("." + names.stacked_block + of_list))
-      return name.substr(0, name.size() - of_list.size()) + of_stacked;
-  return name;
+  const std::string name = moved(listed, names.list_block, names.stacked_block);
+  const std::size_t layer = within_layer(name);
+  return name.substr(0, layer) + in_memory(names.in_memory, name.substr(layer));
 }
 
 std::string in_list(const std::string& stacked, const LayoutNames& names) {
-  std::string name = moved(stacked, names.stacked_block, names.list_block);
-  for (const auto& [of_list, of_stacked] : names.in_stacked)
-    if (name.ends_with("." + names.list_block + of_stacked))
-      return name.substr(0, name.size() - of_stacked.size()) + of_list;
-  return name;
+  const std::size_t layer = within_layer(stacked);
+  return moved(stacked.substr(0, layer) + in_file(names.in_memory, stacked.substr(layer)),
+               names.stacked_block, names.list_block);
 }
 
 Recipes stacked(const Recipes& recipes, const LayoutNames& names) {

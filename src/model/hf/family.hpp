@@ -72,6 +72,7 @@ struct Family {
   std::string other_eps_key = {};  // where that is absent
   double rms_norm_eps = 1e-6;
   LayerNormNames norms = {};
+  std::vector<MemoryName> in_memory = {};  // within a layer, beside those of the block of experts
   bool parallel = false;                   // both halves of a layer at once
   bool side_by_side = false;               // an MLP beside the experts, a scalar, embeddings a layer (Gemma4)
   bool scaled_embeddings = false;          // times sqrt(hidden_size)
@@ -118,6 +119,11 @@ bool is_carried(const ModelConfig& config, const std::string& tensor);
 /// Tensors of a file that stay fp32 whatever the others are rounded to, as HF's _keep_in_fp32_modules_strict
 /// says: with its correction bias rounded to bf16, DeepSeek's router would choose other experts.
 bool stays_fp32(const Family& family, const std::string& tensor);
+/// All names within a layer that differ in memory; `block`: around the experts.
+std::vector<MemoryName> memory_names(const Family& family, const std::string& block);
+/// Of the tensor or module `name` within a layer, and back.
+std::string in_memory(const std::vector<MemoryName>& names, const std::string& name);
+std::string in_file(const std::vector<MemoryName>& names, const std::string& name);
 /// "deepseek_v3, gemma3_text, ...": those that run.
 std::string known_families();
 

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace moeloom {
 
@@ -189,12 +190,10 @@ struct RouterRule {
   bool weight_on_input = false;
 };
 
-/// What transformers 5 calls some of these in memory, and in a file that
-/// save_pretrained(save_original_format=False) wrote. Empty: the same.
-struct MemoryNames {
-  std::string router = {};
-  std::string correction_bias = {};
-  bool own_stacks = false;  // it has StackNames' defaults for them
+/// What transformers 5 calls a tensor or a module in memory, and in a file that
+/// save_pretrained(save_original_format=False) wrote; both whole words of a name.
+struct MemoryName {
+  std::string in_file, in_memory;
 };
 
 struct MoeRule {
@@ -228,7 +227,7 @@ struct MoeRule {
   ExpertNames experts = {};
   StackNames stack = {};
   RouterNames router_names = {};
-  MemoryNames in_memory = {};
+  std::vector<MemoryName> in_memory = {};     // within the block
   bool transposed = false;                    // stacked experts are [E, D, 2F]
   bool either_way = false;                    // or, as 5.15 saves them by the same names, [E, 2F, D]
   bool only_stacked = false;                  // transformers reads no list of this family's experts

@@ -93,7 +93,7 @@ void add_stacked_halves(ParameterSpec& parameter, const std::string& name, Index
 void stack_experts(ExpertSpecs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts,
                    SliceLayout layout) {
   const Index f = spec.width, d = spec.hidden_size;
-  const StackNames names = naming.stacks();
+  const StackNames& names = naming.family.moe->stack;
   const std::string block = naming.block(spec.prefix);
   const bool alternates = layout == SliceLayout::kInterleaved;
   for (Index id = experts.begin; id < experts.begin + experts.count; ++id) {
@@ -162,7 +162,7 @@ ParameterSpec correction_bias(const Naming& naming, const MoeSpec& spec) {
   const RouterNames& names = naming.family.moe->router_names;
   const Index experts = spec.router.num_experts;
   ParameterSpec parameter = bias(spec.prefix + "gate.e_score_correction_bias",
-                                 {{naming.block(spec.prefix) + naming.correction_bias(), experts}});
+                                 {{naming.block(spec.prefix) + names.correction_bias, experts}});
   if (names.correction_bias_is_row) parameter.slices.front().shape = {1, experts};
   parameter.frozen = true;
   return parameter;
@@ -181,7 +181,7 @@ void add_moe(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRang
   const RouterNames& names = naming.family.moe->router_names;
   const std::string block = naming.block(spec.prefix);
   const Index count = spec.router.num_experts;
-  specs.push_back(matrix(spec.prefix + "gate.weight", spec.hidden_size, {{block + naming.router(), count}}));
+  specs.push_back(matrix(spec.prefix + "gate.weight", spec.hidden_size, {{block + names.weight, count}}));
   if (spec.router_bias) specs.push_back(bias(spec.prefix + "gate.bias", {{block + names.bias, count}}));
   if (spec.correction_bias) specs.push_back(correction_bias(naming, spec));
   if (spec.router_norm) add_norm(specs, spec.router_norm->norm, block + names.input_scale);

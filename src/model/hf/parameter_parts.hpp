@@ -25,19 +25,6 @@ struct Naming {
   std::string in_file(const std::string& parameter) const {
     return names.prefix.body + parameter.substr(kBody.size());
   }
-  std::string router() const {
-    const MoeRule& rule = *family.moe;
-    const bool other = names.as_in_memory && !rule.in_memory.router.empty();
-    return other ? rule.in_memory.router : rule.router_names.weight;
-  }
-  std::string correction_bias() const {
-    const MoeRule& rule = *family.moe;
-    const bool other = names.as_in_memory && !rule.in_memory.correction_bias.empty();
-    return other ? rule.in_memory.correction_bias : rule.router_names.correction_bias;
-  }
-  StackNames stacks() const {
-    return names.as_in_memory && family.moe->in_memory.own_stacks ? StackNames() : family.moe->stack;
-  }
   /// Of the layer whose experts' block is at `prefix` ("model.layers.0.mlp.").
   std::string layer(const std::string& prefix) const {
     return in_file(prefix.substr(0, prefix.size() - std::string("mlp.").size()));

@@ -81,6 +81,13 @@ Specs layer_specs(const Naming& naming, const LayerSpec& layer, ExpertRange expe
   return specs;
 }
 
+/// Of a layer's tensors, which lie behind `layer`, the names that they have in memory.
+void rename_as_in_memory(Specs& specs, const Naming& naming, const std::string& layer) {
+  const std::vector<MemoryName> names = memory_names(naming.family, naming.names.block);
+  for (ParameterSpec& spec : specs)
+    for (HfSlice& slice : spec.slices) slice.name = layer + in_memory(names, slice.name.substr(layer.size()));
+}
+
 }  // namespace
 
 std::vector<ParameterSpec> own_parameters(ModelConfig config) {
@@ -92,11 +99,15 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRang
   const Naming naming = {config.family(), config.names};
   Specs specs;
   add_embeddings(specs, naming, config);
-  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
-    for (ParameterSpec& spec : layer_specs(naming, config.layer(layer), experts)) {
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
+    Specs of_layer = layer_specs(naming, config.layer(layer), experts);
+    if (config.names.as_in_memory)
+      rename_as_in_memory(of_layer, naming, naming.in_file(kBody + "layers." + std::to_string(layer) + "."));
+    for (ParameterSpec& spec : of_layer) {
       spec.layer = layer;
       specs.push_back(std::move(spec));
     }
+  }
   add_norm(specs, config.final_norm(), naming.in_file(kBody + naming.family.norms.last + ".weight"));
   add_head(specs, config);
   if (config.adapter) add_adapter(*config.adapter, parameters_of_adapter(config, experts), specs);

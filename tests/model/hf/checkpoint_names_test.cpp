@@ -57,6 +57,16 @@ TEST(CheckpointNames, OfAFileAsInMemoryAreThoseOfTheClass) {
        "mlp.",
        {"experts.gate_up_proj", "experts.down_proj", "gate.weight",
         "gate.moe_statics.e_score_correction_bias"}},
+      {"axk1", "mlp.", {"experts.gate_up_proj", "gate.weight", "post_mlp_layernorm.weight"}},
+      {"exaone_moe", "mlp.", {"experts.gate_up_proj", "gate.weight", "gate.e_score_correction_bias"}},
+      {"hy_v3",
+       "mlp.",
+       {"experts.gate_up_proj", "gate.weight", "e_score_correction_bias", "shared_experts.gate_proj.weight",
+        "shared_experts.down_proj.weight"}},
+      {"laguna",
+       "mlp.",
+       {"experts.gate_up_proj", "gate.weight", "gate.e_score_correction_bias",
+        "shared_experts.up_proj.weight"}},
       {"granitemoe",
        "block_sparse_moe.",
        {"input_linear.weight", "output_linear.weight", "router.layer.weight"}},
@@ -70,6 +80,27 @@ TEST(CheckpointNames, OfAFileAsInMemoryAreThoseOfTheClass) {
     const std::vector<TensorSpec> specs = tensor_specs(config);
     for (const std::string& name : tensors)
       EXPECT_EQ(std::ranges::count(specs, name, &TensorSpec::name), 1) << name;
+  }
+}
+
+TEST(CheckpointNames, OfAFileAsInMemoryAreAlsoThoseOfAttention) {
+  const std::string sinks = "model.layers.1.self_attn.sinks";
+  ModelConfig config = testing::model("mimo_v2_flash");
+  EXPECT_EQ(std::ranges::count(tensor_specs(config), sinks, &TensorSpec::name), 0);
+  config.names = names_in("mimo_v2_flash", {sinks});
+  EXPECT_TRUE(config.names.as_in_memory);
+  EXPECT_EQ(std::ranges::count(tensor_specs(config), sinks, &TensorSpec::name), 1);
+}
+
+TEST(CheckpointNames, InMemoryAndInAFileLeadToEachOther) {
+  for (const Family& family : families()) {
+    if (!family.moe) continue;
+    const std::vector<MemoryName> names = memory_names(family, family.moe->block);
+    for (const auto& [of_file, of_memory] : names) {
+      EXPECT_EQ(in_memory(names, of_file + ".weight"), of_memory + ".weight") << family.model_type;
+      EXPECT_EQ(in_file(names, of_memory + ".weight"), of_file + ".weight") << family.model_type;
+      EXPECT_EQ(in_memory(names, of_file + "_other"), of_file + "_other") << "whole words only";
+    }
   }
 }
 

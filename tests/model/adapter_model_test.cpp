@@ -8,6 +8,7 @@
 #include <cmath>
 #include <iostream>
 #include <map>
+#include <set>
 
 #include "support/golden.hpp"
 #include "support/golden_model.hpp"
@@ -162,6 +163,26 @@ TEST(AdapterModel, HasTheLossAndTheGradientsOfMergedWeightsInEveryFamily) {
         compared[config.model_type] += expect_like_merged(folder, fused, shape);
   }
   for (const auto& [family, pairs] : compared) EXPECT_GT(pairs, 0u) << family << ": nothing could be adapted";
+}
+
+/// Matrices that PEFT's LoRA of linear layers is not for, or not here.
+const NamePatterns kWithoutAdapter = {"*embed_tokens*", "lm_head.weight", "*.conv.weight", "*.conv1d.weight",
+                                      "*.shared_expert_gate.weight"};
+
+TEST(AdapterModel, AddsToEveryOtherProductInEveryFamily) {
+  std::set<std::string> kinds;
+  for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
+    SCOPED_TRACE(folder.filename().string());
+    const ModelConfig config = with_adapter(ModelConfig::read(folder));
+    std::set<std::string> adapted;
+    for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
+      if (spec.adapter) adapted.insert(spec.adapter->base);
+    for (const ParameterSpec& spec : own_parameters(config))
+      EXPECT_TRUE(!spec.is_matrix || adapted.contains(spec.name) || matches_any(kWithoutAdapter, spec.name))
+          << spec.name;
+    for (const AdaptableModule& module : adaptable_modules(config)) kinds.insert(module.kind);
+  }
+  EXPECT_EQ(kinds, (std::set<std::string>{"attention", "experts", "mlp", "per_layer", "router", "shared"}));
 }
 
 TEST(AdapterModel, FreezesAllThatIsItsOwn) {

@@ -18,18 +18,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kKinds = {"attention", "mlp", "experts", "shared", "router"};
+constexpr std::array kKinds = {"attention", "mlp", "experts", "shared", "router", "per_layer"};
 
-/// A module that PEFT finds by a list of names, or a stack of experts, which it calls a parameter.
+/// Of a module that PEFT finds by its name empty; else the parameter's name by which it does.
+std::string parameter_in_peft(const ModelConfig& config, const AdaptableModule& module) {
+  return is_parameter_in_peft(config, module) ? module.name + ".weight" : module.parameter;
+}
+
+/// Modules that PEFT finds by a list of names, and parameters, as stacks of experts.
 struct Adapted {
-  std::set<std::string> modules, stacks;
+  std::set<std::string> modules, parameters;
 };
 Adapted adapted_in(const ModelConfig& config) {
   Adapted adapted;
-  for (const AdaptableModule& module : adaptable_modules(config))
-    if (config.adapter->modules.contains(module.name))
-      (module.parameter.empty() ? adapted.modules : adapted.stacks)
-          .insert(module.parameter.empty() ? module.name : module.parameter);
+  for (const AdaptableModule& module : adaptable_modules(config)) {
+    if (!config.adapter->modules.contains(module.name)) continue;
+    const std::string parameter = parameter_in_peft(config, module);
+    if (parameter.empty())
+      adapted.modules.insert(module.name);
+    else
+      adapted.parameters.insert(parameter);
+  }
   return adapted;
 }
 
@@ -48,7 +57,8 @@ void set_own(const ModelConfig& config, Document& document) {
   for (const AdaptableModule& module : adaptable_modules(config)) {
     const auto found = own.find(module.name);
     if (found == own.end()) continue;
-    const std::string& name = module.parameter.empty() ? module.name : module.parameter;
+    const std::string parameter = parameter_in_peft(config, module);
+    const std::string& name = parameter.empty() ? module.name : parameter;
     ranks.set(name, found->second.rank);
     alphas.set(name, found->second.alpha);
   }
@@ -66,6 +76,52 @@ bool means(const std::string& target, const std::string& kind, const AdaptedRows
 /// all and kinds mean what the model has of them, which may be nothing; a pattern was made for it.
 bool is_kind(const std::string& target) {
   return target == "all" || std::ranges::find(kKinds, target) != kKinds.end();
+}
+
+/// What targets mean, in words of the folder or of the adapter.
+class TargetSearch {
+ public:
+  explicit TargetSearch(NamePatterns targets) : targets_(std::move(targets)) {}
+
+  /// The same parameters, as the folder and as the adapter has them -> false where targets mean a part of
+  /// what is one module of the adapter.
+  bool find(const Specs& in_folder, const Specs& named) {
+    modules.clear();
+    bool all_whole = true;
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      const std::string kind = adapted_kind(named[i]);
+      if (kind.empty()) continue;
+      kinds.insert(kind);
+      const std::vector<AdaptedRows> own = adapted_rows(in_folder[i]);
+      for (const AdaptedRows& part : adapted_rows(named[i])) all_whole = add(kind, part, own) && all_whole;
+    }
+    return all_whole;
+  }
+
+  std::set<std::string> modules, kinds, meant;  // meant: targets
+
+ private:
+  bool add(const std::string& kind, const AdaptedRows& part, const std::vector<AdaptedRows>& own) {
+    Index rows = 0;
+    for (const std::string& target : targets_) {
+      Index of_target = means(target, kind, part) ? part.rows : 0;
+      for (const AdaptedRows& other : own)
+        if (of_target < part.rows && other.row >= part.row && other.row < part.row + part.rows &&
+            means(target, kind, other))
+          of_target += other.rows;
+      if (of_target > 0) meant.insert(target);
+      rows = std::max(rows, of_target);
+    }
+    if (rows > 0) modules.insert(part.modules.begin(), part.modules.end());
+    return rows == 0 || rows == part.rows;
+  }
+
+  NamePatterns targets_;
+};
+
+Specs named_by(const AdapterSettings& settings, ModelConfig config) {
+  if (settings.names) config.names = *settings.names;
+  return own_parameters(std::move(config));
 }
 
 std::string list_of(const auto& names) {
@@ -97,25 +153,19 @@ AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings setti
   violations.unless_between("r", settings.rank, 1, Index{1} << 16);
   violations.unless_positive("alpha", settings.alpha);
   violations.unless_below_one("dropout", settings.dropout);
-  std::vector<bool> meant(settings.targets.size(), false);
-  std::set<std::string> kinds;
-  for (const ParameterSpec& spec : own_parameters(config)) {
-    const std::string kind = adapted_kind(spec);
-    if (kind.empty()) continue;
-    for (const AdaptedRows& part : adapted_rows(spec)) {
-      kinds.insert(kind);
-      for (std::size_t i = 0; i < settings.targets.size(); ++i) {
-        if (!means(settings.targets[i], kind, part)) continue;
-        meant[i] = true;
-        settings.modules.insert(part.modules.begin(), part.modules.end());
-      }
-    }
+  settings.names = names_in_peft(config);
+  TargetSearch search(settings.targets);
+  const Specs in_folder = own_parameters(config);
+  if (!search.find(in_folder, named_by(settings, config))) {
+    settings.names->experts = config.names.experts;
+    search.find(in_folder, named_by(settings, config));
   }
-  const std::string valid = "; this model has " + list_of(kinds) + "; valid: all, " + list_of(kKinds) +
+  settings.modules.insert(search.modules.begin(), search.modules.end());
+  const std::string valid = "; this model has " + list_of(search.kinds) + "; valid: all, " + list_of(kKinds) +
                             ", or a pattern of names as *.q_proj";
-  for (std::size_t i = 0; i < meant.size(); ++i)
-    violations.unless(meant[i] || is_kind(settings.targets[i]),
-                      "target \"" + settings.targets[i] +
+  for (const std::string& target : settings.targets)
+    violations.unless(search.meant.contains(target) || is_kind(target),
+                      "target \"" + target +
                           "\" means no linear module or stack of experts that can have an adapter" + valid);
   if (violations.empty() && settings.modules.empty())
     violations.add("targets " + list_of(settings.targets) + " mean nothing of this model" + valid);
@@ -158,14 +208,14 @@ Document adapter_document(const ModelConfig& config) {
   document.set("inference_mode", true);
   document.set("init_lora_weights", true);
   document.set_null("modules_to_save");
-  const auto [modules, stacks] = adapted_in(config);
-  // PEFT drops no inputs of stacks, and refuses to be told to.
-  document.set("lora_dropout", stacks.empty() ? settings.dropout : 0.0);
+  const auto [modules, parameters] = adapted_in(config);
+  // PEFT drops no inputs of parameters, and refuses to be told to.
+  document.set("lora_dropout", parameters.empty() ? settings.dropout : 0.0);
   // Whole names: of a pattern PEFT 0.20 drops what transformers 5 stacks.
   document.set("target_modules", std::vector<std::string>(modules.begin(), modules.end()));
   if (!settings.own.empty()) set_own(config, document);
-  if (!stacks.empty()) {
-    document.set("target_parameters", std::vector<std::string>(stacks.begin(), stacks.end()));
+  if (!parameters.empty()) {
+    document.set("target_parameters", std::vector<std::string>(parameters.begin(), parameters.end()));
     document.set("peft_version", version_of_stacks(config));
   }
   return document;

@@ -16,7 +16,7 @@ inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 /// A linear module of a model's files, or a stack of experts, whose weight can have an adapter.
 struct AdaptableModule {
   std::string name;       // "model.layers.0.mlp.experts.3.gate_proj", "model.layers.0.mlp.experts.down_proj"
-  std::string kind;       // attention, mlp, experts, shared or router
+  std::string kind;       // attention, mlp, experts, shared, router or per_layer
   std::string parameter;  // of a stack: its tensor; else empty
 };
 /// All of the model, in the order of its parameters.
@@ -47,6 +47,13 @@ AdapterSettings read_adapter_settings(const std::filesystem::path& folder, const
                                       const std::set<std::string>& ignored = {});
 /// What PEFT reads beside the tensors. Beside stacks of experts it says no dropout, which PEFT refuses there.
 Document adapter_document(const ModelConfig& config);
+
+/// What an adapter of new factors calls the modules of a family that only transformers 5 has, where PEFT 0.20
+/// finds them by no other names: those in memory, and experts as stacks where it does not know their list;
+/// none: as the folder does.
+std::optional<CheckpointNames> names_in_peft(const ModelConfig& config);
+/// Whether it finds the factors of a linear module only where "target_parameters" names its weight.
+bool is_parameter_in_peft(const ModelConfig& config, const AdaptableModule& module);
 
 /// Kinds of modules whose factors PEFT 0.20 does not load into its model, each with where that is so.
 std::vector<std::string> lost_in_peft(const ModelConfig& config);

@@ -41,6 +41,13 @@ Words::const_iterator first_layer(const Words& words) {
   return words.end();
 }
 
+/// Where the prefix ends: at the layers, or at the only module beside them that may have factors.
+Words::const_iterator first_inside(const Words& words) {
+  const auto layer = first_layer(words);
+  const bool is_beside = !words.empty() && words.back() == "per_layer_model_projection";
+  return layer == words.end() && is_beside ? layer - 1 : layer;
+}
+
 /// Without what PEFT sets before the class that it wraps.
 Words::const_iterator first_of_class(const Words& words) {
   auto word = words.begin();
@@ -72,13 +79,13 @@ std::optional<FactorName> factor_name(const std::string& tensor, const std::stri
   std::erase_if(words, [](const std::string& word) { return holds(kWrappers, word); });
   const std::optional<bool> is_a = take_ending(words);
   if (!is_a) return std::nullopt;
-  const auto layer = first_layer(words);
+  const auto inside = first_inside(words);
   const Words own_prefix = split(body, '.');
-  const bool is_text = std::all_of(words.cbegin(), layer, [&](const std::string& word) {
+  const bool is_text = std::all_of(words.cbegin(), inside, [&](const std::string& word) {
     return holds(kTextPrefixes, word) || holds(own_prefix, word);
   });
-  if (layer == words.end() || !is_text) return std::nullopt;
-  return FactorName{body + joined(layer, words.cend()), joined(first_of_class(words), words.cend()), *is_a};
+  if (inside == words.end() || !is_text) return std::nullopt;
+  return FactorName{body + joined(inside, words.cend()), joined(first_of_class(words), words.cend()), *is_a};
 }
 
 }  // namespace

@@ -183,8 +183,10 @@ std::vector<AdaptedRows> adapted_rows(const ParameterSpec& spec) {
 }
 
 std::string adapted_kind(const ParameterSpec& spec) {
-  if (spec.layer < 0 || !spec.is_matrix || spec.adapter) return {};
+  if (!spec.is_matrix || spec.adapter) return {};
   const auto has = [&](const char* text) { return spec.name.find(text) != std::string::npos; };
+  if (has(".per_layer_")) return "per_layer";
+  if (spec.layer < 0) return {};
   if (has(".experts.")) return "experts";
   if (has(".shared_expert.")) return "shared";
   if (has(".mlp.gate.weight")) return "router";

@@ -32,7 +32,7 @@ struct AdaptedRows {
 /// The modules that a parameter is made of; none if it is no weight of a product, or if rows of one module
 /// lie between those of another.
 std::vector<AdaptedRows> adapted_rows(const ParameterSpec& spec);
-/// attention, mlp, experts, shared or router; empty: a weight that no adapter adds to.
+/// attention, mlp, experts, shared, router or per_layer; empty: a weight that no adapter adds to.
 std::string adapted_kind(const ParameterSpec& spec);
 
 /// Whether a weight may be stored in halves: it is one of a large product, or a table of words.

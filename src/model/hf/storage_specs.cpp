@@ -8,7 +8,7 @@ namespace moeloom {
 bool may_be_half(const ParameterSpec& spec) {
   const std::string kind = adapted_kind(spec);
   return (!kind.empty() && kind != "router") || spec.name == "model.embed_tokens.weight" ||
-         spec.name == "lm_head.weight";
+         spec.name == "model.embed_tokens_per_layer.weight" || spec.name == "lm_head.weight";
 }
 
 std::vector<ParameterSpec> with_storage(Specs specs, Storage masters, Storage frozen) {

@@ -124,7 +124,8 @@ void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
       "lora", "r=N,alpha=X,...",
       "train low-rank adapters beside the weights of `model`, which rest: "
       "r=16,alpha=32,targets=attention,experts; "
-      "targets: all, or some of attention, mlp, experts, shared, router (those that the model has), or names "
+      "targets: all, or some of attention, mlp, experts, shared, router, per_layer (those that the model "
+      "has), or names "
       "of modules (*.q_proj); dropout=0.05: the share of their inputs that training leaves out; rslora=true: "
       "alpha / sqrt(r); init=kaiming|gaussian. "
       "Checkpoints and `export` are folders of PEFT; none: the weights are "

@@ -436,6 +436,42 @@ TEST(AdapterNames, OfModulesThatPeftDoesNotLoadAreSaid) {
   EXPECT_TRUE(lost("experts").empty());
 }
 
+/// What PEFT 0.20 finds in the classes of 5.15 (tests/clients loads them there).
+TEST(AdapterNames, OfFamiliesOfTransformers5AreThoseInMemory) {
+  const struct {
+    std::string type, target;
+    std::vector<std::string> modules, parameters;  // one each
+  } cases[] = {
+      {"laguna", "shared", {"model.layers.1.mlp.shared_experts.up_proj"}, {}},
+      {"laguna", "*.g_proj", {"model.layers.1.self_attn.g_proj"}, {}},
+      {"laguna", "experts", {}, {"model.layers.1.mlp.experts.gate_up_proj"}},
+      {"hy_v3", "*.shared_mlp.*", {"model.layers.1.mlp.shared_experts.up_proj"}, {}},
+      {"hy_v3", "router", {}, {"model.layers.1.mlp.gate.weight"}},
+      {"afmoe", "*.self_attn.gate_proj", {}, {"model.layers.1.self_attn.gate_proj.weight"}},
+      {"afmoe", "router", {}, {"model.layers.1.mlp.router.gate.weight"}},
+      {"afmoe", "experts", {"model.layers.1.mlp.experts.0.up_proj"}, {}},
+      {"mimo_v2_flash", "*.experts.*.gate_proj", {"model.layers.1.mlp.experts.0.gate_proj"}, {}},
+      {"mimo_v2_flash", "*.experts.*", {}, {"model.layers.1.mlp.experts.down_proj"}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.type + " " + c.target);
+    ModelConfig config = testing::model(c.type);
+    config.names = checkpoint_names(*find_family(c.type), {"model.layers.1.mlp.experts.0.up_proj.weight"});
+    config.adapter = resolve_adapter(config, {.targets = {c.target}});
+    const Document document = adapter_document(config);
+    const auto names = [&](const char* key) {
+      return document.has(key) ? document.texts(key) : std::vector<std::string>();
+    };
+    const std::vector<std::string> modules = names("target_modules"), parameters = names("target_parameters");
+    EXPECT_EQ(modules.empty(), c.modules.empty());
+    EXPECT_EQ(parameters.empty(), c.parameters.empty());
+    for (const std::string& name : c.modules) EXPECT_EQ(std::ranges::count(modules, name), 1) << name;
+    for (const std::string& name : c.parameters) EXPECT_EQ(std::ranges::count(parameters, name), 1) << name;
+    // Of one half of a stack there is no parameter, and no list that PEFT knows.
+    EXPECT_EQ(lost_in_peft(config).empty(), c.target != "*.experts.*.gate_proj");
+  }
+}
+
 /// Rows of B go where the rows of the weight go, in every family: gated queries and delta nets have them in
 /// another order than the file. What is held for training is what is merged.
 TEST(AdapterRows, LieAsTheRowsOfTheirWeightInEveryFamily) {

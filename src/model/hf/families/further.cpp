@@ -75,6 +75,7 @@ const Family kMinimaxM2 = {
     .in_both_versions = false,
     .qk_norm = QkNorm::kWholeWidth,
     .rope = {.theta = 5e6, .partial = 1.0, .by_width = true},
+    .in_memory = {{"block_sparse_moe", "mlp"}},
     .moe = MoeRule{.experts_key = "num_local_experts",
                    .width_key = "intermediate_size",
                    .router = {.score = RouterScore::kSigmoid, .balance_by = BalanceBy::kSoftmax},

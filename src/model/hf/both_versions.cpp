@@ -3,6 +3,7 @@
 #include "moeloom/model/hf/config.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 namespace moeloom {
@@ -34,11 +35,12 @@ Document parameters_of(const ModelConfig& config, const Document& text) {
   return rope;
 }
 
-/// One an attention (Gemma3).
+/// One an attention (Gemma3, MiMo-V2).
 Document parameters_by_type(const ModelConfig& config, const Document& text) {
   Document local;
   local.set("rope_type", "default");
   local.set(kTheta, config.window_rope->theta);
+  if (config.family().rope.partial) local.set(kPartial, config.window_rope->partial_rotary_factor);
   Document rope;
   rope.set(kGlobal, parameters_of(config, text));
   rope.set(kLocal, local);
@@ -80,9 +82,69 @@ void write_ropes(const ModelConfig& config, Document& text) {
   write_scaling(config, rule.windows && rope.has(kGlobal) ? rope.object(kGlobal) : rope, text);
 }
 
+/// What 5.15's class reads of what MiniMax's released files say as rotary_dim; it takes the inner number, and
+/// with a scaling the outer one.
+void write_rotary_share(const ModelConfig& config, Document& text) {
+  if (!text.has("rotary_dim")) return;
+  Document rope = text.has(kParameters) ? text.object(kParameters) : parameters_of(config, text);
+  rope.set(kPartial, config.partial_rotary_factor);
+  text.set(kParameters, rope);
+  text.set(kPartial, config.partial_rotary_factor);
+}
+
+/// Key and value heads and their width where all full layers have the same (Gemma4): 5.5 knows no
+/// per_layer_config, and 5.15 reads either.
+void write_global_heads(const ModelConfig& config, Document& text) {
+  if (!text.has("per_layer_config")) return;
+  std::optional<Index> full;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const Index first = config.window(layer) > 0 ? -1 : full.value_or(layer);
+    if (first >= 0) full = first;
+    const Index size = first < 0 ? config.head_dim : config.head_size(first);
+    const Index heads =
+        first < 0 || !config.keys_are_values ? config.num_key_value_heads : config.kv_heads(first);
+    if (config.head_size(layer) != size || config.kv_heads(layer) != heads) return;
+  }
+  if (!full) return;
+  text.set("global_head_dim", config.head_size(*full));
+  text.set("num_global_key_value_heads", config.kv_heads(*full));
+  text.erase("per_layer_config");
+}
+
+void write_types(const std::string& key, Index layers, const auto& type_of_layer, Document& text) {
+  if (stated(text, key)) return;
+  std::vector<std::string> types;
+  for (Index layer = 0; layer < layers; ++layer) types.push_back(type_of_layer(layer));
+  text.set(key, types);
+}
+
+/// What 5.15's class calls what MiMo-V2's released files say in other words, which it passes over.
+void write_released_words(const ModelConfig& config, Document& text) {
+  const Family& family = config.family();
+  const Index layers = config.num_hidden_layers;
+  if (text.has("hybrid_layer_pattern"))
+    write_types(
+        "layer_types", layers, [&](Index layer) { return config.window(layer) > 0 ? kLocal : kGlobal; },
+        text);
+  if (text.has("moe_layer_freq") && text.is_list("moe_layer_freq"))
+    write_types(
+        "mlp_layer_types", layers, [&](Index layer) { return config.is_sparse(layer) ? "sparse" : "dense"; },
+        text);
+  if (text.has(family.other_eps_key) && !stated(text, family.eps_key))
+    text.set(family.eps_key, config.rms_norm_eps);
+  const std::optional<WindowRopeRule>& windows = family.rope.windows;
+  const bool says_rope = text.has(kTheta) || text.has(kPartial) || (windows && text.has(windows->theta_key));
+  if (windows && says_rope && !family.rope.proportional && !text.has(kParameters))
+    text.set(kParameters, parameters_by_type(config, text));
+}
+
 void write_text(const ModelConfig& config, Document& text) {
   const Family& family = config.family();
-  if (!family.in_both_versions) return;
+  if (!family.in_both_versions) {
+    if (family.rope.by_width) write_rotary_share(config, text);
+    if (family.heads_by_layer == HeadsByLayer::kLayerConfig) write_global_heads(config, text);
+    return write_released_words(config, text);
+  }
   write_ropes(config, text);
   if (!family.moe || config.num_experts == 0) return;
   // 4.57 knows the family's own name alone; 5.15 takes it too.

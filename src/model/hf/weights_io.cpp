@@ -33,6 +33,21 @@ void add_carried(const ModelConfig& config, std::vector<TensorSpec>& specs) {
   }
 }
 
+/// Parts of a model named as `from` says, named as `to` does: both have the same slices in the same order.
+void rename_parts(const ModelConfig& from, const ModelConfig& to, std::vector<WeightPart>& parts) {
+  const std::vector<ParameterSpec> before = own_parameters(from), after = own_parameters(to);
+  std::map<std::pair<std::string, Index>, const HfSlice*> renamed;
+  const auto place_of = [](const HfSlice& slice) { return std::pair(slice.name, slice.source_begin); };
+  for (std::size_t i = 0; i < before.size(); ++i)
+    for (std::size_t j = 0; j < before[i].slices.size(); ++j)
+      renamed[place_of(before[i].slices[j])] = &after[i].slices.at(j);
+  for (WeightPart& part : parts) {
+    const Index row = part.slice.row_begin;
+    part.slice = *renamed.at(place_of(part.slice));
+    part.slice.row_begin = row;
+  }
+}
+
 /// By one rank: it is also the one that removes old checkpoints, and a network file system keeps a removed
 /// file readable on the machine that removed it.
 void write_carried(const ModelConfig& config, ShardWriter& writer) {
@@ -72,6 +87,13 @@ std::vector<WeightPart> written_parts(const ParameterStore& store, const Mesh& m
     if (parameter.spec.adapter.has_value() == has_adapter && writes(mesh, parameter.spec.placement))
       for (const HfSlice& slice : parameter.spec.slices) parts.push_back({slice, rows_of(parameter, slice)});
   return parts;
+}
+
+std::optional<ExpertLayout> released_experts(const ModelConfig& config) {
+  const std::optional<MoeRule>& rule = config.family().moe;
+  const bool is_other = rule && !config.adapter && rule->layout == ExpertLayout::kStacked &&
+                        config.names.experts == ExpertLayout::kList;
+  return is_other ? std::optional(rule->layout) : std::nullopt;
 }
 
 std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype) {
@@ -116,14 +138,18 @@ std::vector<FilePiece> save_weights(const ParameterStore& store, const ModelConf
                                     const std::filesystem::path& folder, const WeightFormat& format) {
   store.require_whole();
   const Communicator& world = mesh.world();
-  const ShardPlan plan = plan_weights(config, format);
+  ModelConfig written = config;
+  if (format.experts) written.names.experts = *format.experts;
+  const ShardPlan plan = plan_weights(written, format);
   std::vector<FilePiece> pieces;
   agree(world, [&] {
     if (world.rank() == 0) pieces = create_shards(folder, plan);
   });
   agree(world, [&] {
     ShardWriter writer(folder, plan);
-    write_weights(writer, written_parts(store, mesh), config, mesh, world.board());
+    std::vector<WeightPart> parts = written_parts(store, mesh);
+    if (format.experts) rename_parts(config, written, parts);
+    write_weights(writer, parts, written, mesh, world.board());
     writer.close();
     for (FilePiece& piece : writer.begun_pieces()) pieces.push_back(std::move(piece));
   });

@@ -12,6 +12,7 @@
 #include "moeloom/model/hf/config.hpp"
 
 #include <map>
+#include <optional>
 
 namespace moeloom {
 
@@ -50,8 +51,13 @@ StoredRows rows_of(const Parameter& parameter, const HfSlice& slice);
 
 struct WeightFormat {
   Index shard_bytes = kShardBytes;
-  DType dtype = DType::kF32;  // or kBF16, kF16: rounded
+  DType dtype = DType::kF32;                 // or kBF16, kF16: rounded
+  std::optional<ExpertLayout> experts = {};  // none: as config.names says
 };
+
+/// Experts as the released folders of the family have them, where a list is not what every version of
+/// transformers reads (Qwen3.5); none: as config.names says. Not of an adapter.
+std::optional<ExpertLayout> released_experts(const ModelConfig& config);
 
 /// A slice that this rank writes, and where its values are.
 struct WeightPart {

@@ -19,11 +19,13 @@ void export_model(const fs::path& folder, const ParameterStore& store, const Mes
   // transformers' generate() fails where routers' logits are asked for. A config that transformers wrote
   // keeps what it says; one from flags, also by way of a checkpoint, asks for them only for training here.
   if (!config.source.has("transformers_version")) exported.output_router_logits = false;
+  WeightFormat released = format;
+  released.experts = released_experts(config);
   try {
     agree(world, [&] {
       if (leads) begin_folder(folder);
     });
-    const std::vector<FilePiece> pieces = save_weights(store, config, mesh, partial, format);
+    const std::vector<FilePiece> pieces = save_weights(store, config, mesh, partial, released);
     std::string sums;
     agree(world, [&] { sums = sums_text(partial, pieces); });
     const std::vector<std::string> sums_of_ranks = world.all_gather_text(sums);

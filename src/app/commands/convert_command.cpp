@@ -5,8 +5,11 @@
 #include "moeloom/base/errors.hpp"
 #include "train/checkpoint/verify.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <iterator>
+#include <set>
 
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
@@ -36,6 +39,18 @@ std::optional<AdapterMerge> opened_merge(ModelConfig config, const ConvertOption
   return AdapterMerge(adapter, config);
 }
 
+/// What is carried beside the text model stays as it is, also experts of further layers.
+Recipes text_in_layout(Recipes recipes, ExpertFiles layout, const ModelConfig& model,
+                       const std::string& model_type) {
+  const std::set<std::string> beside(model.names.carried.names.begin(), model.names.carried.names.end());
+  const auto carried = std::stable_partition(recipes.begin(), recipes.end(), [&](const TensorRecipe& recipe) {
+    return !beside.contains(recipe.spec.name);
+  });
+  Recipes result = in_layout(Recipes(recipes.begin(), carried), layout, model_type);
+  std::move(carried, recipes.end(), std::back_inserter(result));
+  return result;
+}
+
 /// `model`: of the folder with these tensors.
 Converted converted(const SafetensorsFolder& tensors, const ModelConfig& model, const ConvertOptions& options,
                     const AdapterMerge* merge) {
@@ -47,7 +62,8 @@ Converted converted(const SafetensorsFolder& tensors, const ModelConfig& model, 
     result.config = upcycled_config(config, *options.upcycling);
   }
   if (options.layout)
-    result.recipes = in_layout(result.recipes, *options.layout, result.config.text("model_type"));
+    result.recipes =
+        text_in_layout(std::move(result.recipes), *options.layout, model, result.config.text("model_type"));
   const bool was_fp8 = model.stored.as == StoredAs::kFp8;
   if (options.dtype || was_fp8) set_weights_dtype(result.config, options.dtype.value_or(DType::kBF16));
   return result;

@@ -1,11 +1,16 @@
 // The towers of a model that are not trained: kept from import to export as they are.
+#include "model/hf/convert.hpp"
 #include "model/hf/parameter_specs.hpp"
 #include "model/hf/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "support/expect_error.hpp"
+#include "support/golden.hpp"
+#include "support/golden_model.hpp"
 #include "support/shared_folder.hpp"
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>
@@ -75,6 +80,77 @@ TEST(CarriedTowers, AreSavedUnchangedAlsoWhenTheirFolderIsGone) {
     EXPECT_TRUE(std::ranges::equal(before.file_of(name).raw(name), after.file_of(name).raw(name))) << name;
   }
   EXPECT_EQ(after.info("lm_head.weight").dtype, DType::kBF16);
+}
+
+/// What released folders of a family have of further tokens' predictors; N: num_hidden_layers.
+const std::map<std::string, std::string> kPredictors = {
+    {"qwen3_5_moe_text", "mtp.layers.0.self_attn.q_proj.weight"},
+    {"qwen3_next", "mtp.fc.weight"},
+    {"glm4_moe", "model.layers.N.eh_proj.weight"},
+    {"deepseek_v3", "model.layers.N.mlp.experts.0.up_proj.weight"},
+    {"exaone_moe", "mtp.layers.0.mlp.gate_proj.weight"},
+    {"hy_v3", "model.layers.N.mlp.router.gate.weight"},
+    {"mimo_v2_flash", "model.mtp.layers.0.eh_proj.weight"},
+    {"axk1", "model.layers.N.shared_head.norm.weight"},
+    {"minimax_m2", "model.mtp.0.eh_proj.weight"},
+    {"glm4_moe_lite", "model.layers.N.enorm.weight"}};
+
+std::string predictor_of(const ModelConfig& config) {
+  std::string name = kPredictors.at(config.model_type);
+  const std::size_t layer = name.find(".N.");
+  return layer == std::string::npos ? name
+                                    : name.replace(layer + 1, 1, std::to_string(config.num_hidden_layers));
+}
+
+/// The folder's model with a predictor beside it.
+void write_with_predictor(const std::filesystem::path& golden, const std::string& predictor,
+                          const std::filesystem::path& folder) {
+  std::filesystem::copy_file(golden / "config.json", folder / "config.json");
+  const SafetensorsFolder source(golden);
+  std::vector<TensorSpec> specs;
+  for (const std::string& name : source.names())
+    specs.push_back({name, source.info(name).dtype, source.info(name).shape});
+  specs.push_back({predictor, DType::kBF16, {2, 3}});
+  const ShardPlan plan = plan_shards(specs);
+  create_shards(folder, plan);
+  ShardWriter writer(folder, plan);
+  for (const std::string& name : source.names()) writer.write_bytes(name, 0, source.file_of(name).raw(name));
+  writer.write_bytes(predictor, 0, std::vector<std::byte>(12, std::byte{0x3f}));
+  writer.close();
+}
+
+bool is_same(const SafetensorsFolder& before, const SafetensorsFolder& after, const std::string& name) {
+  return before.info(name).dtype == after.info(name).dtype &&
+         std::ranges::equal(before.file_of(name).raw(name), after.file_of(name).raw(name));
+}
+
+/// Read and saved as train does, and converted: the same bytes, counted in one line.
+TEST(CarriedTowers, PredictorsOfFurtherTokensAreKeptInEveryFamily) {
+  std::set<std::string> seen;
+  for (const auto& golden : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
+    const std::string type = ModelConfig::read(golden).model_type;
+    if (!kPredictors.contains(type) || Communicator::world().size() > 1) continue;
+    SCOPED_TRACE(golden.filename().string());
+    seen.insert(type);
+    const TemporaryFolder folder, trained, converted;
+    const std::string predictor = predictor_of(ModelConfig::read(golden));
+    write_with_predictor(golden, predictor, folder.path());
+    const ModelConfig config = ModelConfig::read(folder.path());
+    EXPECT_EQ(config.names.carried.names, std::vector<std::string>{predictor});
+    EXPECT_EQ(std::ranges::count_if(
+                  config.remarks,
+                  [](const std::string& line) { return line.starts_with("1 tensors beside the model"); }),
+              1);
+    const Mesh mesh(Communicator::world(), {1, 1, {"dp", "ep"}});
+    ParameterStore store(own_parameters(config));
+    const SafetensorsFolder before(folder.path());
+    EXPECT_EQ(load_weights(store, before, config).carried, 1);
+    save_weights(store, config, mesh, trained.path(), {.experts = released_experts(config)});
+    EXPECT_TRUE(is_same(before, SafetensorsFolder(trained.path()), predictor));
+    write_recipes(before, copies_of(before, config), converted.path(), {});
+    EXPECT_TRUE(is_same(before, SafetensorsFolder(converted.path()), predictor));
+  }
+  EXPECT_EQ(seen.size(), Communicator::world().size() == 1 ? kPredictors.size() : 0);
 }
 
 TEST(CarriedTowers, AreThoseThatTheFamilyHasAndNoOthers) {

@@ -30,15 +30,25 @@ HeadWeights head_of(const ModelConfig& config, const ParameterStore& store) {
   return head;
 }
 
-/// [begin, end) of each.
-std::vector<std::pair<Index, Index>> segments_of(const Batch& batch) {
+/// [begin, end) of each; offsets [segments + 1], or empty where sequences are.
+std::vector<std::pair<Index, Index>> segments_of(const Batch& batch, std::span<const Index> offsets) {
   std::vector<std::pair<Index, Index>> segments;
-  for (std::size_t i = 0; i + 1 < batch.segment_offsets.size(); ++i)
-    segments.emplace_back(batch.segment_offsets[i], batch.segment_offsets[i + 1]);
-  if (!batch.segment_offsets.empty()) return segments;
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) segments.emplace_back(offsets[i], offsets[i + 1]);
+  if (!offsets.empty()) return segments;
   for (Index s = 0; s < batch.sequences; ++s)
     segments.emplace_back(s * batch.sequence_length, (s + 1) * batch.sequence_length);
   return segments;
+}
+
+/// Beyond it transformers 5 turns by another rule, which goes by the length of what is read.
+void check_length_of_alpha(const ModelConfig& config, Index length) {
+  if (!std::holds_alternative<NtkAlphaScaling>(config.rope_scaling)) return;
+  require(
+      length <= config.max_position_embeddings,
+      "rope: alpha holds for sequences of up to max_position_embeddings = " +
+          std::to_string(config.max_position_embeddings) + " tokens, not " + std::to_string(length) +
+          "; transformers drops alpha beyond. Raise max_position_embeddings in config.json to keep it, or "
+          "read shorter sequences");
 }
 
 }  // namespace
@@ -72,18 +82,20 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
   const Index needed = first + batch.sequence_length;
+  check_length_of_alpha(config_, needed);
   for (std::size_t i = 0; i < ropes_.size(); ++i) {
     if (ropes_[i].serves(needed)) continue;
     const RopeSettings& settings = rope_settings_[i];
     ropes_[i] = make_rope_table_of_lengths(roomy_rope_positions(needed, settings), settings);
   }
   check_segments(batch);
+  segment_offsets_ = segments_behind_padding(batch);
   position_ids_.resize(at(batch.tokens()));
   rope_rows_.resize(position_ids_.size());
   const auto count = [&](std::vector<std::int32_t>& rows, Index begin, Index end, Index from) {
     std::iota(rows.begin() + begin, rows.begin() + end, static_cast<std::int32_t>(from));
   };
-  for (const auto& [begin, end] : segments_of(batch)) {
+  for (const auto& [begin, end] : segments_of(batch, segment_offsets_)) {
     count(position_ids_, begin, end, first);
     count(rope_rows_, begin, end, first + first_rope_row(first + end - begin));
   }
@@ -126,7 +138,7 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
                     .sequence_length = batch.sequence_length,
                     .position_ids = position_ids_,
                     .ropes = ropes_,
-                    .segment_offsets = batch.segment_offsets,
+                    .segment_offsets = segment_offsets_,
                     .is_real = batch.is_real,
                     .rope_rows = rope_rows_,
                     .layer = layer,

@@ -149,7 +149,8 @@ class Decoder {
   std::vector<RopeSettings> rope_settings_;
   std::vector<RopeTable> ropes_;  // one for each of them
   float embedding_scale_;
-  Index padding_row_;  // -1: there is none
+  Index padding_row_;                   // -1: there is none
+  std::vector<Index> segment_offsets_;  // of the last batch, padding at the left apart
   std::vector<std::int32_t> position_ids_;
   std::vector<std::int32_t> rope_rows_;
   std::vector<LentKeys> lent_;          // of each layer

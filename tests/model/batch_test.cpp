@@ -37,5 +37,23 @@ TEST(Batch, SegmentsCoverItsTokensAndLieInOneSequenceEach) {
   EXPECT_THROW(check({0, 3, 2, 6}), ShapeError);
 }
 
+TEST(Batch, PaddingLiesAtTheSidesAndAtTheLeftIsASegmentOfItsOwn) {
+  Batch batch{.sequences = 2, .sequence_length = 4};
+  const auto segments = [&](std::vector<std::uint8_t> is_real, std::vector<Index> offsets = {}) {
+    batch.is_real = std::move(is_real);
+    batch.segment_offsets = std::move(offsets);
+    check_segments(batch);
+    return segments_behind_padding(batch);
+  };
+  using Offsets = std::vector<Index>;
+  EXPECT_EQ(segments({}), Offsets());
+  EXPECT_EQ(segments({1, 1, 1, 0, 0, 0, 0, 0}), Offsets());
+  EXPECT_EQ(segments({0, 1, 1, 0, 1, 1, 1, 1}), Offsets({0, 1, 4, 8}));
+  EXPECT_EQ(segments({1, 0, 0, 1, 1, 1, 0, 0}, {0, 2, 4, 6, 8}), Offsets({0, 2, 3, 4, 6, 8}));
+  EXPECT_EQ(segments({1, 1, 1, 0, 1, 1, 1, 1}, {0, 2, 4, 8}), Offsets({0, 2, 4, 8}));
+  EXPECT_THROW(segments({1, 0, 1, 1, 1, 1, 1, 1}), ShapeError);
+  EXPECT_THROW(segments({1, 1, 1, 1, 1, 1, 1}), ShapeError);
+}
+
 }  // namespace
 }  // namespace moeloom

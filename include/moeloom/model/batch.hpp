@@ -18,8 +18,9 @@ struct Batch {
   Index sequence_length = 0;
   std::vector<std::int32_t> input_ids = {};  // [T]
   std::vector<std::int32_t> targets = {};    // [T]: the token that should come next, or kIgnored
-  /// [T] or empty (all are 1): 0 for padding at the right, which the router losses leave out. Its targets are
-  /// kIgnored, which the caller sees to.
+  /// [T] or empty (all are 1): 0 for padding at the left or the right of a sequence or segment, which no real
+  /// token sees and the router losses leave out. Positions are 0 from the first real token on. The targets of
+  /// padding are kIgnored, which the caller sees to.
   std::vector<std::uint8_t> is_real = {};
   /// [segments + 1] or empty (each sequence is one): where the examples begin that share sequences, from 0 to
   /// T. Attention stays inside a segment, and positions start again at 0 in each. A rotary embedding that
@@ -37,7 +38,9 @@ struct Batch {
 };
 
 /// Throws ShapeError unless segment_offsets is empty, or begins with 0 and ends with T, each offset above the
-/// one before, and no segment lies in two sequences.
+/// one before, and no segment lies in two sequences; and for padding between real tokens.
 void check_segments(const Batch& batch);
+/// segment_offsets where padding at the left is a segment of its own; empty if each sequence is one.
+std::vector<Index> segments_behind_padding(const Batch& batch);
 
 }  // namespace moeloom

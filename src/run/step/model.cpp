@@ -58,7 +58,7 @@ void check_batch(const Batch& batch, const ModelConfig& config) {
   require(std::ranges::all_of(batch.input_ids, is_id) &&
               std::ranges::all_of(batch.targets, [&](auto id) { return id == kIgnored || is_id(id); }),
           "ids go from 0 to " + std::to_string(config.vocab_size - 1));
-  if (!batch.segment_offsets.empty()) check_segments(batch);
+  check_segments(batch);
   std::vector<Index> top_k;  // of each layer with experts
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
     if (config.is_sparse(layer)) top_k.push_back(config.top_k(layer));

@@ -4,6 +4,7 @@
 #include "model/hf/family.hpp"
 #include "moeloom/model/hf/config.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,33 @@ inline ModelConfig nested(const std::string& type, const std::vector<std::string
 inline ModelConfig family_model(const Family& family) {
   if (!family.text_config) return model(family.model_type);
   return nested(family.model_type, family.text_config->path, family.text_config->model_type);
+}
+
+/// Sizes that a file may leave out are those of a large model.
+inline void make_small(ModelConfig& config) {
+  if (!config.family().latent_attention) config.head_dim = std::min<Index>(config.head_dim, 16);
+  config.q_lora_rank = std::min<Index>(config.q_lora_rank, 24);
+  config.shared_expert_intermediate_size = std::min<Index>(config.shared_expert_intermediate_size, 20);
+  config.linear_num_key_heads = std::min<Index>(config.linear_num_key_heads, 2);
+  config.linear_num_value_heads = std::min<Index>(config.linear_num_value_heads, 4);
+  config.linear_key_head_dim = std::min<Index>(config.linear_key_head_dim, 8);
+  config.linear_value_head_dim = std::min<Index>(config.linear_value_head_dim, 6);
+}
+
+/// Of every family that runs, those within models of several parts left out: weights large enough that every
+/// layer changes the logits, windows and chunks that short sequences go beyond.
+inline std::vector<ModelConfig> loud_family_models() {
+  std::vector<ModelConfig> models;
+  for (const Family& family : families()) {
+    if (!family.refusal.empty() || family.text_config) continue;
+    ModelConfig config = family_model(family);
+    config.initializer_range = 0.2;
+    for (Index& window : config.windows) window = std::min<Index>(window, 5);
+    for (Index& chunk : config.chunks) chunk = std::min<Index>(chunk, 6);
+    make_small(config);
+    models.push_back(config);
+  }
+  return models;
 }
 
 }  // namespace moeloom::testing

@@ -131,13 +131,17 @@ void add_mixer(const AttentionSpec& spec, const ModelConfig& config, Modules& mo
     add_heads(spec, config.family(), modules);
   if (spec.rope != kNoRope)
     modules.push_back(rope_module(config.ropes()[static_cast<std::size_t>(spec.rope)], spec.head_dim));
-  modules.push_back({"self_attn scores", "",
-                     count(spec.heads, "heads") + ", " + count(spec.kv_heads, "of keys and values") +
-                         (spec.window > 0 ? ", a window of " + count(spec.window, "tokens") : "") +
-                         (spec.chunk > 0 ? ", chunks of " + count(spec.chunk, "tokens") : "") +
-                         (spec.sinks ? ", a sink a head" : "") +
-                         (spec.keys_of ? ", keys and values of layer " + std::to_string(*spec.keys_of) : "") +
-                         ": products on tiles of its own, no kernel has another"});
+  modules.push_back(
+      {"self_attn scores", "",
+       count(spec.heads, "heads") + ", " + count(spec.kv_heads, "of keys and values") +
+           (spec.window > 0 ? ", a window of " + count(spec.window, "tokens") : "") +
+           (spec.chunk > 0 ? ", chunks of " + count(spec.chunk, "tokens") : "") +
+           (spec.sinks ? ", a sink a head" : "") +
+           (spec.keys_of ? ", keys and values of layer " + std::to_string(*spec.keys_of) : "") +
+           (spec.keys_are_values ? ", values are the keys before their norm" : "") +
+           (spec.value_scale != 1 ? ", values times " + number_text(static_cast<double>(spec.value_scale))
+                                  : "") +
+           ": products on tiles of its own, no kernel has another"});
   if (spec.gate) add_gate(spec, *spec.gate, config.family().attention.gate, modules);
   modules.push_back(dense_module("self_attn." + config.family().attention.output, spec.output_width(),
                                  spec.hidden_size, spec.output_bias));
@@ -180,6 +184,18 @@ std::string block_of(const ModelConfig& config) {
   return config.names.block.empty() ? std::string() : config.names.block + ".";
 }
 
+/// Of the router's product, as files call it.
+std::string router_name(const ModelConfig& config) {
+  const std::string& weight = config.family().moe->router_names.weight;
+  return block_of(config) + weight.substr(0, weight.rfind('.'));
+}
+
+std::string score_text(const RouterSettings& router) {
+  if (router.weigh_by == WeighBy::kSoftmaxOfChosen) return ", softmax over the chosen";
+  const bool sigmoid = router.score == RouterScore::kSigmoid || router.weigh_by == WeighBy::kSigmoidOfLogit;
+  return sigmoid ? ", sigmoid" : ", softmax";
+}
+
 /// Of logits' cap; empty where there is none.
 std::string cap_text(double cap) {
   return cap > 0 ? ", at most " + number_text(cap) + " by tanh" : "";
@@ -213,12 +229,15 @@ void add_shared_expert(const MoeSpec& spec, const ModelConfig& config, const std
 void add_moe(const MoeSpec& spec, const ModelConfig& config, Modules& modules) {
   const std::string block = block_of(config);
   const RouterSettings& router = spec.router;
-  if (spec.router_norm) modules.push_back(norm_module(spec.router_norm->norm));
-  modules.push_back({block + "gate", "",
+  const std::string name = router_name(config);
+  if (spec.router_norm) {
+    modules.push_back(norm_module(spec.router_norm->norm));
+    modules.back().name = name + " input";
+  }
+  modules.push_back({name, "",
                      product(spec.hidden_size, router.num_experts) + cap_text(router.logit_cap) +
-                         (router.score == RouterScore::kSigmoid ? ", sigmoid" : ", softmax") + ", top-" +
-                         std::to_string(router.top_k) + (spec.expert_scale ? ", a scale an expert" : "") +
-                         ": too few columns for tiles"});
+                         score_text(router) + ", top-" + std::to_string(router.top_k) +
+                         (spec.expert_scale ? ", a scale an expert" : "") + ": too few columns for tiles"});
   if (spec.shared) add_shared_expert(spec, config, block, modules);
   modules.push_back({block + "experts", "fused_moe",
                      std::to_string(router.num_experts) + " experts, each " +

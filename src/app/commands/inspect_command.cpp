@@ -1,7 +1,6 @@
 #include "base/text.hpp"
 #include "model/freeze.hpp"
 #include "model/hf/adapter.hpp"
-#include "model/hf/family.hpp"
 #include "model/hf/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
 #include "plan/memory/memory_need.hpp"
@@ -15,6 +14,7 @@
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
 #include "commands/families_table.hpp"
+#include "commands/inspect_architecture.hpp"
 #include "commands/rate_source.hpp"
 #include "commands/show_examples.hpp"
 #include "open/model_folder.hpp"
@@ -27,98 +27,6 @@ std::string shape_text(const std::vector<Index>& shape) {
   std::string text;
   for (const Index n : shape) text += (text.empty() ? "[" : ", ") + std::to_string(n);
   return text.empty() ? "[]" : text + "]";
-}
-
-void line(const char* what, const std::string& value) {
-  std::printf("%-22s %s\n", what, value.c_str());
-}
-
-void line(const char* what, Index value) {
-  line(what, std::to_string(value));
-}
-
-void print_other_mixer(const ModelConfig& c) {
-  const Index others = std::ranges::count(c.attention_layers, 0);
-  if (others == 0) return;
-  const std::string layers =
-      " in " + std::to_string(others) + " of " + std::to_string(c.num_hidden_layers) + " layers";
-  if (c.family().other_mixer == OtherMixer::kShortConv)
-    return line("short convolution", "over " + std::to_string(c.conv_taps) + " tokens," + layers);
-  line("gated delta net", std::to_string(c.linear_num_value_heads) + " heads of " +
-                              std::to_string(c.linear_value_head_dim) + ", " +
-                              std::to_string(c.linear_num_key_heads) + " of " +
-                              std::to_string(c.linear_key_head_dim) + " for keys," + layers);
-}
-
-void print_attention(const ModelConfig& c) {
-  print_other_mixer(c);
-  line("heads", std::to_string(c.num_attention_heads) + " of " + std::to_string(c.head_dim) + ", " +
-                    std::to_string(c.num_key_value_heads) + " for keys and values");
-  if (c.family().latent_attention)
-    line("latents", (c.q_lora_rank > 0 ? std::to_string(c.q_lora_rank) + " for queries, " : "") +
-                        std::to_string(c.kv_lora_rank) + " for keys and values of " +
-                        std::to_string(c.v_head_dim));
-  const Index windowed = std::ranges::count_if(c.windows, [](const Index window) { return window > 0; });
-  if (windowed > 0)
-    line("windows", std::to_string(std::ranges::max(c.windows)) + " tokens in " + std::to_string(windowed) +
-                        " of " + std::to_string(c.num_hidden_layers) + " layers");
-}
-
-std::string layout_text(ExpertLayout layout) {
-  switch (layout) {
-    case ExpertLayout::kList:
-      return "a tensor each";
-    case ExpertLayout::kStacked:
-      return "stacked, [E, 2F, D]";
-    case ExpertLayout::kStackedTransposed:
-      return "stacked, [E, D, 2F]";
-    case ExpertLayout::kStackedInterleaved:
-      return "stacked, [E, D, 2F], gate and up in turn";
-  }
-  return {};
-}
-
-void print_experts(const ModelConfig& c) {
-  const MoeRule& rule = *c.family().moe;
-  line("experts", std::to_string(c.num_experts) + " of size " + std::to_string(c.moe_intermediate_size) +
-                      ", top-" + std::to_string(c.num_experts_per_tok));
-  line("router",
-       std::string(rule.router.score == RouterScore::kSigmoid ? "sigmoid" : "softmax") +
-           (c.norm_topk_prob && rule.router.divide.by != DivideBy::kNothing ? ", weights divided by their sum"
-                                                                            : "") +
-           (c.n_group > 1
-                ? ", from " + std::to_string(c.topk_group) + " of " + std::to_string(c.n_group) + " groups"
-                : ""));
-  if (c.shared_expert_intermediate_size > 0)
-    line("shared expert", "of size " + std::to_string(c.shared_expert_intermediate_size) +
-                              (rule.shared && rule.shared->gated ? ", gated" : ""));
-  line("experts' tensors", layout_text(c.names.experts));
-}
-
-void print_architecture(const std::filesystem::path& folder, const ModelConfig& c) {
-  Index sparse = 0;
-  for (Index layer = 0; layer < c.num_hidden_layers; ++layer) sparse += c.is_sparse(layer) ? 1 : 0;
-  line("folder", folder.string());
-  line("model_type", c.model_type + " (" + c.family().architecture + ")");
-  line("layers", std::to_string(c.num_hidden_layers) + " (" + std::to_string(sparse) + " sparse, " +
-                     std::to_string(c.num_hidden_layers - sparse) + " dense)");
-  line("hidden_size", c.hidden_size);
-  print_attention(c);
-  if (sparse < c.num_hidden_layers) line("intermediate_size", c.intermediate_size);
-  if (sparse > 0) print_experts(c);
-  line("activation", c.hidden_act);
-  line("vocab_size", c.vocab_size);
-  line("head", c.tie_word_embeddings ? "tied to the embeddings" : "its own");
-  line("parameters", c.total_parameters());
-  line("  active a token", c.active_parameters());
-  if (c.adapter)
-    line("adapter", "r=" + std::to_string(c.adapter->rank) + ", scale " + rounded_text(c.adapter->scale()) +
-                        (c.adapter->dropout > 0 ? ", dropout " + rounded_text(c.adapter->dropout) : "") +
-                        ", " + std::to_string(c.adapter->modules.size()) + " modules of " +
-                        c.adapter->base.string());
-  for (const std::string& remark : c.remarks) line("read so", remark);
-  if (c.adapter)
-    for (const std::string& remark : c.adapter->remarks) line("adapter", remark);
 }
 
 /// Bytes of one rank by what they are for; activations come on top and grow with the tokens.

@@ -112,6 +112,44 @@ TEST_F(GoldenCommands, InspectAndKernelsKnowEveryModule) {
   }
 }
 
+/// In `inspect` and `kernels`.
+TEST_F(GoldenCommands, NamesOfPartsThatDifferByLayer) {
+  const struct {
+    std::string name;
+    std::vector<std::string> inspected, kernels;
+  } cases[] = {
+      {"laguna",
+       {"2, 4 or 6 of 12, 2 for keys and values, by layer", "softplus, a number a head"},
+       {"self_attn.g_proj"}},
+      {"laguna_elements", {"logits at most 1 by tanh"}, {"at most 1 by tanh"}},
+      {"gemma4",
+       {"4 of 8 or 16, 1 or 2 for keys and values, by layer", "keys are values        in 1 of 3 layers",
+        "an MLP and experts side by side", "intermediate_size      30", "reads the residual stream",
+        "embeddings, logits at most 4 by tanh", "of its output, frozen"},
+       {"router.proj input", "values are the keys before their norm", "post_feedforward_layernorm_2"}},
+      {"gemma4_ple",
+       {"lent keys and values   in 2 of 4 layers", "intermediate_size      20 or 40",
+        "6 numbers a layer, of 47 tokens"},
+       {"keys and values of layer 1", "per_layer_input_gate", "embed_tokens_per_layer"}},
+      {"hunyuan_v1_moe_alpha", {"top-2 or 3, by layer"}, {"top-2", "top-3", "mlp.gate.wg", "NTK alpha"}},
+      {"mimo_v2_flash", {"sinks                  in 2 of 3 layers", "values of 8"}, {"a sink a head"}},
+      {"cohere2_moe",
+       {"side by side", "softmax over the chosen", "no rotary embedding    in 1 of 4"},
+       {"LayerNorm"}},
+      {"cohere2_moe_sigmoid", {"sigmoid, weights divided by their sum", "averaged with"}, {"sigmoid, top-3"}},
+  };
+  for (const Model& model : models())
+    for (const auto& c : cases) {
+      if (model.folder.filename() != c.name) continue;
+      const std::string seen = run("inspect " + model.folder.string());
+      for (const std::string& part : c.inspected)
+        EXPECT_NE(seen.find(part), std::string::npos) << part << seen;
+      const std::string kernels = run("kernels --gmm-rule upstream --model " + model.folder.string());
+      for (const std::string& part : c.kernels)
+        EXPECT_NE(kernels.find(part), std::string::npos) << part << kernels;
+    }
+}
+
 /// A rate that moves no weight, not even from zero, shows what comes in and goes out.
 TEST_F(GoldenCommands, WhatIsImportedIsExportedBitForBit) {
   for (const Model& model : models()) {

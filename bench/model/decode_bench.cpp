@@ -3,6 +3,7 @@
 //   build/bench/decode_bench --threads 1
 //   build/bench/decode_bench --threads 2 --experts 64 --top-k 4 --inter 512
 //   build/bench/decode_bench --family qwen3_next
+//   build/bench/decode_bench --config bench/model/shapes/gemma4.json
 //
 // In each round, in turn: a read of as many bytes as a token's weights have (a sum over one experts' choice
 // of every layer, the other matrices of all layers and the head), one decoded token after a prompt, and the
@@ -31,7 +32,7 @@ struct Options {
   ModelConfig model;
   Index prompt = 256;
   int threads = 1, samples = 15;
-  std::string path = "streamed", weights = "fp32", json;
+  std::string path = "streamed", weights = "fp32", config, json;
 };
 
 /// lfm2_moe, qwen3_next: of four layers three mix tokens by a short convolution or a gated delta net.
@@ -80,9 +81,12 @@ std::optional<Options> parse(int argc, char** argv) {
   std::string family = m.model_type;
   known.add_options()("family", po::value(&family)->default_value(family),
                       "qwen3_moe, lfm2_moe or qwen3_next");
+  known.add_options()("config", po::value(&o.config),
+                      "a config.json whose shape comes in place of the sizes");
   bench::add_row_options(known, o.samples, "rounds", o.json);
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   take_family(family, m);
+  if (!o.config.empty()) m = ModelConfig::from(Document::read(o.config));
   if (o.path != "streamed" && o.path != "loop" && o.path != "gmm")
     throw std::invalid_argument("unknown --path " + o.path + "; known: streamed, gmm, loop");
   if (o.weights != "fp32" && o.weights != "bf16" && o.weights != "f16")
@@ -128,7 +132,8 @@ std::vector<Weights> active_weights(const ModelConfig& model, const ParameterSto
 void run(const Options& o) {
   set_threads(o.threads);
   const Mesh mesh(Communicator::world(), MeshShape{});
-  std::vector<ParameterSpec> specs = parameter_specs(o.model, mesh.experts(o.model.num_experts));
+  std::vector<ParameterSpec> specs =
+      parameter_specs(o.model, mesh.experts(std::max<Index>(o.model.num_experts, 1)));
   for (ParameterSpec& spec : specs) spec.frozen = true;
   const Storage stored = o.weights == "bf16"  ? Storage::kBf16
                          : o.weights == "f16" ? Storage::kF16

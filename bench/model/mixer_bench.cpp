@@ -2,6 +2,8 @@
 //
 //   build/bench/mixer_bench
 //   build/bench/mixer_bench --tokens 8192 --threads 2
+//   build/bench/mixer_bench --config bench/model/shapes/qwen3_next.json --config
+//   bench/model/shapes/qwen3_5_moe.json
 //
 // In each round, in turn: the layer of one kind of mixer, norm and residual included, forward and backward;
 // then the dense products of its projections alone, the same both ways. `of_layer` is the products' time over
@@ -15,7 +17,9 @@
 #include "moeloom/model/hf/config.hpp"
 
 #include <cstdio>
+#include <deque>
 #include <numeric>
+#include <set>
 
 #include "support/heading.hpp"
 #include "support/json_file.hpp"
@@ -30,6 +34,7 @@ struct Options {
   Index tokens = 4096, hidden = 1024, heads = 16, kv_heads = 4, head_dim = 64;
   Index key_heads = 4, value_heads = 8, delta_dim = 128;
   int threads = 1, samples = 9;
+  std::vector<std::string> configs;
   std::string json;
 };
 
@@ -46,6 +51,8 @@ std::optional<Options> parse(int argc, char** argv) {
                            {"value-heads", &o.value_heads, "heads of a delta net's values"},
                            {"delta-dim", &o.delta_dim, "size of both"}});
   known.add_options()("threads", po::value(&o.threads)->default_value(o.threads), "threads");
+  known.add_options()("config", po::value(&o.configs)->composing(),
+                      "a config.json whose mixers come in place of the sizes' (several: in turn)");
   bench::add_row_options(known, o.samples, "rounds", o.json);
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   return o;
@@ -85,14 +92,14 @@ struct Subject {
   std::vector<Linear> products;
   Matrix hidden, d_hidden, wide;
 
-  Subject(const std::string& kind, const Options& o)
-      : config(model_of(kind, o)),
-        spec(config.layer(0)),
+  Subject(const ModelConfig& of, Index number, const Options& o)
+      : config(of),
+        spec(config.layer(number)),
         store((parameter_specs(config, {0, 1}))),
         layer(spec.mixer, spec.mixer_norm, spec.mixer_output_norm, store),
         positions(at(o.tokens)),
-        hidden(o.tokens, o.hidden),
-        d_hidden(o.tokens, o.hidden) {
+        hidden(o.tokens, config.hidden_size),
+        d_hidden(o.tokens, config.hidden_size) {
     initialise(store, config, 1);
     std::iota(positions.begin(), positions.end(), 0);
     for (const RopeSettings& rope : config.ropes()) ropes.push_back(make_rope_table(o.tokens, rope));
@@ -128,21 +135,49 @@ struct Subject {
   }
 };
 
+/// Of a file: a layer of each mixer that is not like one before, and a few rows for its other weights.
+void add_layers(const std::string& file, std::vector<std::string>& names,
+                std::vector<std::pair<ModelConfig, Index>>& layers) {
+  ModelConfig config = ModelConfig::from(Document::read(file));
+  config.vocab_size = config.intermediate_size = config.moe_intermediate_size = 8;
+  config.num_experts = std::min<Index>(config.num_experts, 1);
+  config.num_experts_per_tok = 1;
+  std::set<std::string> seen;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string kind = !config.is_attention(layer) ? "gated delta net"
+                             : config.window(layer) > 0  ? "window"
+                                                         : "attention";
+    if (!seen.insert(kind).second) continue;
+    names.push_back(config.model_type + " " + kind);
+    layers.emplace_back(config, layer);
+  }
+}
+
 void run(const Options& o) {
   set_threads(o.threads);
-  std::printf("%s\n%-18s %10s %10s %22s\n", bench::environment_line(o.threads).c_str(), "mixer", "layer_ms",
+  std::vector<std::string> names;
+  std::vector<std::pair<ModelConfig, Index>> layers;
+  for (const std::string& file : o.configs) add_layers(file, names, layers);
+  if (o.configs.empty())
+    for (const char* kind : {"attention", "short convolution", "gated delta net"}) {
+      names.emplace_back(kind);
+      layers.emplace_back(model_of(kind, o), 0);
+    }
+  std::deque<Subject> subjects;
+  for (const auto& [config, layer] : layers) subjects.emplace_back(config, layer, o);
+  const auto samples = take_turns(2 * subjects.size(), o.samples, [&](std::size_t which) {
+    Subject& subject = subjects[which / 2];
+    return which % 2 == 0 ? subject.layer_seconds(o) : subject.product_seconds(o);
+  });
+  std::printf("%s\n%-32s %10s %10s %22s\n", bench::environment_line(o.threads).c_str(), "mixer", "layer_ms",
               "tok/s", "of_layer");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const char* kind : {"attention", "short convolution", "gated delta net"}) {
-    Subject subject(kind, o);
-    const auto samples = take_turns(2, o.samples, [&](std::size_t which) {
-      return which == 0 ? subject.layer_seconds(o) : subject.product_seconds(o);
-    });
-    const Spread share = spread_of(ratios(samples[1], samples[0]));
-    const double seconds = median(samples[0]);
-    std::printf("%-18s %10.1f %10.0f %8.3f (%.3f..%.3f)\n", kind, 1e3 * seconds,
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    const Spread share = spread_of(ratios(samples[2 * i + 1], samples[2 * i]));
+    const double seconds = median(samples[2 * i]);
+    std::printf("%-32s %10.1f %10.0f %8.3f (%.3f..%.3f)\n", names[i].c_str(), 1e3 * seconds,
                 static_cast<double>(o.tokens) / seconds, share.median, share.p10, share.p90);
-    rows.push_back({{"mixer", kind},
+    rows.push_back({{"mixer", names[i]},
                     {"of_layer", share.median},
                     {"layer_ms", 1e3 * seconds},
                     {"commit", bench::commit_text()}});

@@ -31,11 +31,13 @@ std::optional<Index> keys_of(const ModelConfig& config, Index layer) {
   return std::nullopt;  // config_violations() refuses it
 }
 
+/// It is the last of its kind that has keys of its own, and some layer of its kind has not.
 bool lends_keys(const ModelConfig& config, Index layer) {
-  for (Index reader = config.num_hidden_layers - config.num_kv_shared_layers;
-       reader < config.num_hidden_layers; ++reader)
-    if (keys_of(config, reader) == layer) return true;
-  return false;
+  if (config.num_kv_shared_layers == 0 || config.shares_keys(layer)) return false;
+  const auto is_alike = [&](Index other) { return (config.window(other) > 0) == (config.window(layer) > 0); };
+  Index other = layer + 1;
+  while (other < config.num_hidden_layers && !is_alike(other)) ++other;
+  return other < config.num_hidden_layers && config.shares_keys(other);
 }
 
 /// What the heads of a layer are, before anything is done with them.
@@ -91,8 +93,10 @@ std::vector<RopeKey> rope_keys(const ModelConfig& config) {
 
 Index rope_of(const ModelConfig& config, Index layer) {
   if (!turns(config, layer)) return kNoRope;
+  const RopeKey key = rope_key(config, layer);
+  if (config.layer_head_dims.empty() && config.layer_rope_theta.empty()) return key.windowed ? 1 : 0;
   const std::vector<RopeKey> keys = rope_keys(config);
-  return std::ranges::find(keys, rope_key(config, layer)) - keys.begin();
+  return std::ranges::find(keys, key) - keys.begin();
 }
 
 /// Elements of a head that turn, asked before either number is known to be any good.

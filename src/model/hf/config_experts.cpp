@@ -65,9 +65,11 @@ void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, Mode
   const Index experts = rule.counts_experts ? reader.integer_or(rule.width_key, rule.fallback) : 1;
   const Index width = rule.counts_experts ? config.moe_intermediate_size : reader.integer(rule.width_key);
   if (__builtin_mul_overflow(experts, width, &config.shared_expert_intermediate_size))
-    config.shared_expert_intermediate_size = 0;
+    config.shared_expert_intermediate_size = -1;
   if (config.shared_expert_intermediate_size < (rule.may_be_none ? 0 : 1))
-    reader.refuse(rule.width_key + " must be at least 1: every layer with experts has a shared one");
+    reader.refuse(rule.width_key + (rule.may_be_none
+                                        ? " must be 0 or more, and no more than can be"
+                                        : " must be at least 1: every layer with experts has a shared one"));
   if (!rule.averaged) return;
   const std::string strategy = reader.text_or("shared_expert_combination_strategy", "average");
   config.shared_average = strategy == "average";
@@ -104,6 +106,8 @@ void read_top_k(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) 
 }
 
 void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
+  if (!rule.enabled_key.empty() && !reader.boolean_or(rule.enabled_key, false))
+    reader.refuse(rule.enabled_key + " must be true: of this family the models with experts run");
   const auto count = [&](const std::string& key) {
     return rule.by_layer ? reader.integer_of_all_layers(key, config.num_hidden_layers) : reader.integer(key);
   };
@@ -112,7 +116,7 @@ void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config
   read_router(reader, rule, config);
   if (config.num_experts > 0) {
     read_top_k(reader, rule, config);
-    config.moe_intermediate_size = reader.integer(rule.width_key);
+    config.moe_intermediate_size = reader.integer(key_of(reader, rule.width_key, {"expert_hidden_dim"}));
     if (rule.shared) read_shared_expert(reader, *rule.shared, config);
   }
   reader.skip({rule.top_k_key, rule.width_key});

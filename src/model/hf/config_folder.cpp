@@ -29,8 +29,10 @@ bool is_turned(const SafetensorsFolder& folder, const std::vector<std::string>& 
 CheckpointNames names_in(std::shared_ptr<const SafetensorsFolder> source, const ModelConfig& config) {
   std::vector<std::string> of_text, beside;
   for (const std::string& name : source->names())
-    if (!is_scale(*source, config.stored, name) && !is_of_activations(config.stored, name))
-      (is_carried(config, name) ? beside : of_text).push_back(name);
+    if (is_carried(config, name) && !is_scale(*source, config.stored, name))
+      beside.push_back(name);
+    else if (!is_scale(*source, config.stored, name) && !is_of_activations(config.stored, name))
+      of_text.push_back(name);
   CheckpointNames names = checkpoint_names(config.family(), of_text);
   const std::optional<MoeRule>& rule = config.family().moe;
   if (rule && rule->either_way && names.experts == ExpertLayout::kStackedTransposed &&
@@ -112,7 +114,7 @@ void remark_form(const SafetensorsFolder& folder, ModelConfig& config) {
   Index scaled = 0, passed_over = 0;
   for (const std::string& name : folder.names()) {
     scaled += has_scales(folder, config.stored, name) ? 1 : 0;
-    passed_over += is_of_activations(config.stored, name) ? 1 : 0;
+    passed_over += is_of_activations(config.stored, name) && !is_carried(config, name) ? 1 : 0;
   }
   if (scaled > 0)
     config.remarks.push_back(

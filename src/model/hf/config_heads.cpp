@@ -1,9 +1,8 @@
 #include "hf/config_heads.hpp"
 
-#include "moeloom/base/errors.hpp"
-
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 namespace moeloom {
 namespace {
@@ -12,6 +11,14 @@ constexpr const char* kLayerConfigKey = "per_layer_config";
 
 /// Key and value heads of layers with a window; MiMo-V2's released files have a key for them.
 void read_window_heads(ConfigReader& reader, Index layers, ModelConfig& config) {
+  const auto same = [&](const char* key, Index value) {
+    if (const Index stated = reader.integer_or(key, value); stated != value)
+      reader.refuse(std::string(key) + " = " + std::to_string(stated) + " must be " + std::to_string(value) +
+                    ", as in full layers");
+  };
+  same("swa_num_attention_heads", config.num_attention_heads);
+  same("swa_head_dim", config.head_dim);
+  same("swa_v_head_dim", config.value_dim);
   const Index of_windows = reader.integer_or("swa_num_key_value_heads", 2 * config.num_key_value_heads);
   for (Index layer = 0; layer < layers; ++layer)
     config.layer_kv_heads.push_back(config.window(layer) > 0 ? of_windows : config.num_key_value_heads);
@@ -29,9 +36,11 @@ std::optional<Index> layer_number(const std::string& key) {
 void read_layer_config(ConfigReader& reader, Index layers, ModelConfig& config) {
   reader.skip({"global_head_dim", "num_global_key_value_heads"});
   ConfigReader of_layers = reader.object(kLayerConfigKey);
+  std::set<Index> seen;
   for (const std::string& key : of_layers.keys()) {
     const std::optional<Index> layer = layer_number(key);
     if (!layer || *layer < 0 || *layer >= layers || !of_layers.has(key)) continue;
+    if (!seen.insert(*layer).second) of_layers.refuse(key + " speaks of a layer again");
     ConfigReader own = of_layers.object(key);
     config.layer_head_dims[at(*layer)] = own.integer_or("head_dim", config.head_dim);
     config.layer_kv_heads[at(*layer)] = own.integer_or("num_key_value_heads", config.num_key_value_heads);
@@ -73,11 +82,8 @@ void read_heads_by_layer(ConfigReader& reader, const Family& family, Index layer
 
 /// true or "per-head" is a number a head; every other string, and false, one an element.
 bool gates_by_head(ConfigReader& reader) {
-  try {
-    return reader.boolean_or("gating", true);
-  } catch (const IoError&) {
-    return reader.text_or("gating", "") == "per-head";
-  }
+  if (const auto text = reader.text_if("gating")) return *text == "per-head";
+  return reader.truth_or("gating", true);
 }
 
 }  // namespace
@@ -88,8 +94,8 @@ void read_heads(ConfigReader& reader, const Family& family, Index layers, ModelC
     config.num_kv_shared_layers = reader.integer_or("num_kv_shared_layers", 0);
     config.double_wide_mlp = reader.boolean_or("use_double_wide_mlp", false);
   }
+  if (family.value_dim) config.value_dim = reader.count_or("v_head_dim", *family.value_dim);
   read_heads_by_layer(reader, family, layers, config);
-  if (family.value_dim) config.value_dim = reader.integer_or("v_head_dim", *family.value_dim);
   if (family.value_scale)
     config.value_scale = reader.optional_number_or("attention_value_scale", *family.value_scale).value_or(1);
   if (family.gate && family.gate->by_key) config.gate_per_head = gates_by_head(reader);

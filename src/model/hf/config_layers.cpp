@@ -49,8 +49,8 @@ bool has_one_a_layer(ConfigReader& reader, const std::string& key, Index entries
   return entries == layers;
 }
 
-/// mlp_layer_types, or moe_layer_freq as a list (MiMo-V2), or `dense` layers and then experts.
-std::vector<Index> by_types(ConfigReader& reader, Index layers, Index dense) {
+/// mlp_layer_types, or a list of 0 and 1, or `dense` layers and then experts.
+std::vector<Index> by_types(ConfigReader& reader, const std::string& list_key, Index layers, Index dense) {
   std::vector<Index> list;
   const auto add_if = [&](bool sparse, Index layer) {
     if (sparse) list.push_back(layer);
@@ -66,12 +66,13 @@ std::vector<Index> by_types(ConfigReader& reader, Index layers, Index dense) {
     }
     return list;
   }
-  if (reader.has("moe_layer_freq")) {
-    const std::vector<Index> sparse = reader.integers("moe_layer_freq");
-    if (!has_one_a_layer(reader, "moe_layer_freq", std::ssize(sparse), layers)) return {};
+  if (!list_key.empty() && reader.has(list_key)) {
+    const std::vector<Index> sparse = reader.integers(list_key);
+    if (!has_one_a_layer(reader, list_key, std::ssize(sparse), layers)) return {};
     for (Index layer = 0; layer < layers; ++layer) add_if(sparse[at(layer)] != 0, layer);
     return list;
   }
+  if (dense < 0) reader.refuse("the number of dense layers must not be negative");
   for (Index layer = std::max<Index>(dense, 0); layer < layers; ++layer) list.push_back(layer);
   return list;
 }
@@ -149,8 +150,9 @@ void read_sparse_list(ConfigReader& reader, const MoeRule& rule, ModelConfig& co
                           ? rule.first_dense
                           : reader.integer_or(rule.first_dense_key, rule.first_dense);
   config.sparse_layers = rule.sparse == SparseRule::kInterval ? by_interval(reader, layers)
-                         : rule.sparse == SparseRule::kTypes  ? by_types(reader, layers, dense)
-                                                              : by_list(reader, layers);
+                         : rule.sparse == SparseRule::kTypes
+                             ? by_types(reader, rule.sparse_list_key, layers, dense)
+                             : by_list(reader, layers);
 }
 
 void read_chunks(ConfigReader& reader, Index layers, ModelConfig& config) {

@@ -136,6 +136,14 @@ std::string ConfigReader::text_or(const std::string& key, const std::string& fal
   return has_value(key) ? document_.text(key) : fallback;
 }
 
+std::optional<std::string> ConfigReader::text_if(const std::string& key) {
+  try {
+    return has(key) ? std::optional(document_.text(key)) : std::nullopt;
+  } catch (const IoError&) {
+    return std::nullopt;
+  }
+}
+
 std::optional<Index> ConfigReader::optional_integer(const std::string& key, std::optional<Index> fallback) {
   if (has(key)) return document_.integer(key);
   if (stated(key)) return std::nullopt;

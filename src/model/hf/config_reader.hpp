@@ -45,6 +45,7 @@ class ConfigReader {
   bool boolean_or(const std::string& key, bool fallback);  // null is false, as in Python
   bool truth_or(const std::string& key, bool fallback);    // also a number, true where it is not 0
   std::string text_or(const std::string& key, const std::string& fallback);
+  std::optional<std::string> text_if(const std::string& key);  // none where it is no text, or not there
   /// Null is none, as absence is where there is no fallback.
   std::optional<Index> optional_integer(const std::string& key, std::optional<Index> fallback);
   std::optional<double> optional_number(const std::string& key);

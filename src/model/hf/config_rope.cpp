@@ -76,12 +76,14 @@ LongRopeScaling longrope(ConfigReader& top, ConfigReader& rope, const ModelConfi
   return scaling;
 }
 
-/// HF goes by alpha alone where there is one; without it "dynamic" would depend on what is read.
+/// HF goes by alpha alone for sequences of up to max_position_embeddings, which longer ones are not here;
+/// without it "dynamic" would depend on what is read.
 NtkAlphaScaling ntk_alpha(ConfigReader& rope) {
   rope.skip({"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
   const double alpha = rope.optional_number("alpha").value_or(0);
-  if (!(alpha > 1)) rope.refuse("rope_type = \"dynamic\" needs an alpha above 1");
-  return {std::max(alpha, 1.0)};
+  if (alpha > 0) return {alpha};
+  rope.refuse("rope_type = \"dynamic\" needs an alpha above 0");
+  return {};
 }
 
 std::string type_of(ConfigReader& rope) {
@@ -165,7 +167,7 @@ double theta_of(ConfigReader& top, ConfigReader& rope, const Family& family, con
   return rope.number_or("rope_theta", fallback);
 }
 
-/// One object for all layers. Of a partial_rotary_factor beside it 5.15 makes a fallback, but with a scaling
+/// One object. Of a partial_rotary_factor beside it 5.15 makes a fallback, but with a scaling
 /// it is the one that holds.
 void read_one(ConfigReader& top, ConfigReader& rope, const Family& family, ModelConfig& config) {
   config.rope_theta = theta_of(top, rope, family, "rope_theta", config.rope_theta);
@@ -174,7 +176,7 @@ void read_one(ConfigReader& top, ConfigReader& rope, const Family& family, Model
   config.partial_rotary_factor =
       partial_of(rope, family, family.rope.partial ? config.partial_rotary_factor : 1.0);
   read_scaling(top, rope, family, config);
-  if (family.rope.partial && top.has(kPartialKey) && type_of(rope) != "default")
+  if (family.rope.partial && !family.rope.windows && top.has(kPartialKey) && type_of(rope) != "default")
     config.partial_rotary_factor = beside;
   rope.refuse_the_rest();
 }
@@ -206,20 +208,40 @@ void read_by_type(ConfigReader& top, ConfigReader& parameters, const Family& fam
   parameters.refuse_the_rest();
 }
 
+/// Of a family with an object a layer type: whether keys beside it are read, too.
+bool reads_older_keys(const Family& family) {
+  return !family.rope.windows || !family.rope.windows->theta_key.empty();
+}
+
 /// One object for all layers, or one a layer type (Gemma3).
 void read_parameters(ConfigReader& top, const Family& family, ModelConfig& config) {
   ConfigReader parameters = top.object("rope_parameters");
   const bool by_type = parameters.has("full_attention") || parameters.has("sliding_attention");
   if (family.rope.windows && by_type) return read_by_type(top, parameters, family, config);
+  if (family.rope.windows && !reads_older_keys(family))
+    top.refuse("rope_parameters must have an object for full_attention and one for sliding_attention");
   read_one(top, parameters, family, config);
 }
 
-/// What holds where no object of a layer type says it.
+/// What holds where no object of a layer type says it. 5.15 passes over older keys in families of its own
+/// that have such objects; without the objects they would say something else than it computes.
 void take_fallbacks(ConfigReader& reader, const Family& family, ModelConfig& config) {
   const RopeRule& rule = family.rope;
+  if (!reads_older_keys(family)) {
+    if (!reader.has("rope_parameters"))
+      for (const char* key : {"rope_theta", kPartialKey, "rope_scaling"})
+        if (reader.has(key))
+          reader.refuse(std::string(key) + " is not read in this family; say it in rope_parameters");
+    reader.skip({"rope_theta", kPartialKey, "rope_scaling"});
+    config.rope_theta = rule.theta;
+    config.partial_rotary_factor = rule.partial.value_or(1.0);
+    config.window_rope =
+        WindowRope{.theta = rule.windows->theta, .partial_rotary_factor = rule.windows->partial};
+    if (rule.proportional) config.rope_scaling = ProportionalScaling{};
+    return;
+  }
   config.rope_theta = reader.number_or("rope_theta", rule.theta);
   config.partial_rotary_factor = partial_of(reader, family, rule.partial.value_or(1.0));
-  if (rule.proportional) config.rope_scaling = ProportionalScaling{};
   if (!rule.windows) return;
   config.window_rope =
       WindowRope{.theta = rule.windows->theta,
@@ -239,7 +261,7 @@ void read_rope(ConfigReader& reader, const Family& family, ModelConfig& config) 
   if (family.rope.stated && !reader.stated("rope_scaling") && !reader.stated("rope_parameters"))
     reader.refuse(
         "key rope_scaling is missing; HF then takes yarn with a factor of 32. Write it, or null for none");
-  const bool has_scaling = reader.has("rope_scaling");
+  const bool has_scaling = reads_older_keys(family) && reader.has("rope_scaling");
   if (has_scaling) {
     ConfigReader rope = reader.object("rope_scaling");
     read_scaling(reader, rope, family, config);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace moeloom {
 namespace {
@@ -109,8 +110,18 @@ void check_other_mixer(const ModelConfig& c, Violations& violations) {
                           equation("linear_num_value_heads", c.linear_num_value_heads));
 }
 
+/// Each has a table of angles, and is looked for by every layer.
+void check_number_of_ropes(const ModelConfig& c, Violations& violations) {
+  constexpr std::size_t kMostRopes = 64;
+  const std::set<double> thetas(c.layer_rope_theta.begin(), c.layer_rope_theta.end());
+  const std::set<Index> dims(c.layer_head_dims.begin(), c.layer_head_dims.end());
+  violations.unless(thetas.size() <= kMostRopes && dims.size() <= kMostRopes,
+                    "layers turn in more than " + std::to_string(kMostRopes) + " different ways");
+}
+
 void check_attention(const ModelConfig& c, Violations& violations) {
   check_heads(c, violations);
+  check_number_of_ropes(c, violations);
   if (!violations.list().empty()) return;
   check_rotary(c, violations);
   check_shared_keys(c, violations);
@@ -149,9 +160,13 @@ void check_experts(const ModelConfig& c, Violations& violations) {
   violations.unless_between("shared_expert_intermediate_size", c.shared_expert_intermediate_size, 0,
                             kLargestSize);
   violations.unless(std::isfinite(c.routed_scaling_factor), "routed_scaling_factor must be finite");
-  violations.unless(c.num_experts_per_tok >= 1 && c.num_experts_per_tok <= c.num_experts,
-                    equation("num_experts_per_tok", c.num_experts_per_tok) + " must lie between 1 and " +
-                        equation(experts_key(c), c.num_experts));
+  const auto check_top_k = [&](Index top_k) {
+    violations.unless(top_k >= 1 && top_k <= c.num_experts, equation(c.family().moe->top_k_key, top_k) +
+                                                                " must lie between 1 and " +
+                                                                equation(experts_key(c), c.num_experts));
+  };
+  check_top_k(c.num_experts_per_tok);
+  if (!c.layer_top_k.empty()) check_top_k(std::ranges::min(c.layer_top_k));
   if (c.n_group != 1 || c.topk_group != 1) check_groups(c, violations);
 }
 
@@ -173,8 +188,9 @@ void check_feed_forward(const ModelConfig& c, Violations& violations) {
                     c.family().activation_key + " = \"" + c.hidden_act +
                         "\" is not supported; known: silu, swish, gelu, gelu_new, gelu_pytorch_tanh");
   if (c.num_experts > 0) check_experts(c, violations);
-  if (c.num_experts == 0 || c.decoder_sparse_step > 1 || !c.mlp_only_layers.empty() ||
-      c.first_k_dense_replace > 0 || (c.sparse_layers && std::ssize(*c.sparse_layers) < c.num_hidden_layers))
+  if (c.num_experts == 0 || c.family().side_by_side || c.decoder_sparse_step > 1 ||
+      !c.mlp_only_layers.empty() || c.first_k_dense_replace > 0 ||
+      (c.sparse_layers && std::ssize(*c.sparse_layers) < c.num_hidden_layers))
     violations.unless_between("intermediate_size", c.intermediate_size, 1, kLargestSize);
 }
 
@@ -217,9 +233,12 @@ double most_parameters(const ModelConfig& c) {
       (d + 2.0 * static_cast<double>(c.attention_width() + c.v_head_dim * c.num_attention_heads));
   const double layer =
       latents + most_mixer_parameters(c) + 2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
-      3.0 * d * static_cast<double>(c.intermediate_size + c.shared_expert_intermediate_size) +
+      3.0 * d * static_cast<double>(2 * c.intermediate_size + c.shared_expert_intermediate_size) +
       3.0 * d * static_cast<double>(c.moe_intermediate_size) * static_cast<double>(c.num_experts);
-  return 2.0 * d * static_cast<double>(c.vocab_size) + static_cast<double>(c.num_hidden_layers) * layer;
+  const double layers = static_cast<double>(c.num_hidden_layers);
+  const double of_layers = static_cast<double>(c.hidden_size_per_layer_input) * layers *
+                           (static_cast<double>(c.vocab_size_per_layer_input) + 3.0 * d);
+  return 2.0 * d * static_cast<double>(c.vocab_size) + layers * layer + of_layers;
 }
 
 }  // namespace
@@ -250,7 +269,8 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   violations.unless_positive("logits_scaling", config.logits_scaling);
   violations.unless_not_negative("final_logit_softcapping", config.logit_cap);
   violations.unless_not_negative("router logits' cap", config.router_logit_cap);
-  violations.unless(std::isfinite(config.value_scale), "attention_value_scale must be finite");
+  violations.unless(std::isfinite(static_cast<float>(config.value_scale)),
+                    "attention_value_scale must be finite in fp32");
   violations.unless_between("hidden_size_per_layer_input", config.hidden_size_per_layer_input, 0,
                             kLargestSize);
   if (config.hidden_size_per_layer_input > 0)
@@ -258,8 +278,10 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
                               config.vocab_size, kLargestSize);
   violations.unless_not_negative("moe_norm_min", config.least_sum);
   violations.unless_not_negative("router_jitter_noise", config.router_jitter_noise);
-  violations.unless(std::isfinite(config.embedding_multiplier), "embedding_multiplier must be finite");
-  violations.unless(std::isfinite(config.residual_multiplier), "residual_multiplier must be finite");
+  violations.unless(std::isfinite(static_cast<float>(config.embedding_multiplier)),
+                    "embedding_multiplier must be finite in fp32");
+  violations.unless(std::isfinite(static_cast<float>(config.residual_multiplier)),
+                    "residual_multiplier must be finite in fp32");
   if (violations.list().empty()) check_ropes(config, violations);
   if (violations.list().empty())
     violations.unless(most_parameters(config) <= kMostParameters,

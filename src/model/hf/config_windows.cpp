@@ -1,5 +1,7 @@
 #include "hf/config_windows.hpp"
 
+#include <algorithm>
+
 #include "hf/config_layers.hpp"
 
 namespace moeloom {
@@ -24,13 +26,26 @@ std::string type_name(bool windowed) {
   return windowed ? kSliding : kFull;
 }
 
+/// "LLLG" as types, again and again: a layer with a window is L (EXAONE).
+std::vector<std::string> types_by_letters(ConfigReader& reader, const std::string& letters, Index layers) {
+  if (letters.empty() || letters.find_first_not_of("LG") != std::string::npos)
+    reader.refuse("sliding_window_pattern = \"" + letters + "\" must be letters L and G");
+  std::vector<std::string> types;
+  for (Index layer = 0; layer < layers; ++layer)
+    types.push_back(type_name(!letters.empty() && letters[at(layer) % letters.size()] == 'L'));
+  return types;
+}
+
 /// kPattern: layer l is full where l + 1 + shift is a multiple of the pattern. Cohere2's dense layers have a
 /// pattern of their own, behind which the other begins anew.
 std::vector<std::string> types_by_pattern(ConfigReader& reader, const Family& family, Index layers) {
   const WindowFallbacks& rule = family.windows;
+  if (const auto letters = reader.text_if(rule.pattern_key))
+    return types_by_letters(reader, *letters, layers);
   const Index pattern =
       rule.pattern_key.empty() ? rule.pattern : reader.count_or(rule.pattern_key, rule.pattern);
-  const Index dense = rule.after_dense ? reader.integer_or("first_k_dense_replace", 0) : 0;
+  const Index dense =
+      rule.after_dense ? std::max<Index>(reader.integer_or("first_k_dense_replace", 0), 0) : 0;
   const Index of_dense = rule.after_dense ? reader.count_or(kDensePattern, 1) : 1;
   std::vector<std::string> types;
   for (Index layer = 0; layer < layers; ++layer) {
@@ -58,13 +73,12 @@ std::vector<std::string> default_types(ConfigReader& reader, const Family& famil
   return types;
 }
 
-/// layer_types, or what MiMo-V2's released files call so: 1 for a layer with a window.
-std::optional<std::vector<std::string>> stated_types(ConfigReader& reader) {
+/// layer_types, or what released files call so: 1 for a layer with a window.
+std::optional<std::vector<std::string>> stated_types(ConfigReader& reader, const std::string& list_key) {
   if (reader.has("layer_types")) return reader.texts("layer_types");
-  if (!reader.has("hybrid_layer_pattern")) return std::nullopt;
+  if (list_key.empty() || !reader.has(list_key)) return std::nullopt;
   std::vector<std::string> types;
-  for (const Index windowed : reader.integers("hybrid_layer_pattern"))
-    types.push_back(type_name(windowed != 0));
+  for (const Index windowed : reader.integers(list_key)) types.push_back(type_name(windowed != 0));
   return types;
 }
 
@@ -83,14 +97,16 @@ std::vector<Index> read_windows(ConfigReader& reader, const Family& family, Inde
   const WindowRule rule = family.window;
   const std::optional<Index> size = window_size(reader, family);
   if (size && *size < 1) reader.refuse("sliding_window = " + std::to_string(*size) + " must be at least 1");
-  std::vector<std::string> types = default_types(reader, family, size.has_value(), layers);
-  if (const auto stated = stated_types(reader)) {
+  const bool decides = rule != WindowRule::kNone && rule != WindowRule::kKey && rule != WindowRule::kFlag;
+  std::vector<std::string> types;
+  if (const auto stated = stated_types(reader, family.windows.list_key)) {
     if (!are_layer_types(reader, *stated, layers, kSliding)) return {};
-    const bool decides = rule != WindowRule::kNone && rule != WindowRule::kKey && rule != WindowRule::kFlag;
-    if (decides)
-      types = *stated;
-    else
-      check_agreement(reader, *stated, types);
+    if (rule != WindowRule::kNone) reader.skip({family.windows.pattern_key, "max_window_layers"});
+    if (family.windows.after_dense) reader.skip({kDensePattern});
+    if (!decides) check_agreement(reader, *stated, default_types(reader, family, size.has_value(), layers));
+    types = *stated;
+  } else {
+    types = default_types(reader, family, size.has_value(), layers);
   }
   if (family.windows.last_full && !types.empty()) types.back() = kFull;
   std::vector<Index> windows;

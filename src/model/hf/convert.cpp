@@ -101,8 +101,8 @@ Recipes copies_of(const SafetensorsFolder& source, const ModelConfig& config) {
   Recipes recipes = copies_of(source);
   std::erase_if(recipes, [&](const TensorRecipe& recipe) {
     const std::string& name = recipe.spec.name;
-    return is_scale(source, config.stored, name) || is_of_activations(config.stored, name) ||
-           (is_computed(name) && !is_carried(config, name));
+    return is_scale(source, config.stored, name) ||
+           ((is_computed(name) || is_of_activations(config.stored, name)) && !is_carried(config, name));
   });
   const std::string table = config.names.prefix.body + "embed_tokens.weight";
   for (TensorRecipe& recipe : recipes)

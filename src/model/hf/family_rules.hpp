@@ -36,6 +36,7 @@ enum class WindowRule {
 struct WindowFallbacks {
   Index size = 4096;
   std::string pattern_key = "sliding_window_pattern";  // empty: there is none
+  std::string list_key = {};                           // 1 for each layer with a window, in released files
   Index pattern = 6;
   Index shift = 0;
   bool first_full = false;   // the first layer is one, too (MiMo-V2)
@@ -153,7 +154,7 @@ enum class SparseRule {
   kAfterFirst,   // first_k_dense_replace dense ones, then experts
   kInterval,     // each moe_layer_interval-th of moe_layer_start_index..moe_layer_end_index (Ernie 4.5)
   kList,         // moe_layers, or each interleave_moe_layer_step-th (Llama 4)
-  kTypes,        // mlp_layer_types, or first_k_dense_replace dense ones, then experts; or moe_layer_freq
+  kTypes,        // mlp_layer_types, or first_k_dense_replace dense ones, then experts
 };
 
 /// Whether weights are divided. kNever: norm_topk_prob may stand there, HF does not read it.
@@ -200,12 +201,14 @@ struct MoeRule {
   std::string experts_key = "num_experts";
   std::string top_k_key = "num_experts_per_tok";
   std::string width_key = "moe_intermediate_size";
-  bool by_layer =
-      false;  // both may be lists with an entry a layer, that of experts with equal ones (HunYuan)
+  std::string enabled_key = {};  // that must be true, absent it is false (Gemma4)
+  /// Both may be lists with an entry a layer, that of experts with equal ones (HunYuan).
+  bool by_layer = false;
   SparseRule sparse = SparseRule::kAll;
   RouterRule router = {};
   TopkNorm topk_norm = TopkNorm::kByKey;
   bool topk_norm_fallback = false;
+  std::string sparse_list_key = {};  // of kTypes: 1 for each layer with experts, in released files
   std::string first_dense_key = "first_k_dense_replace";  // empty: there is none
   Index first_dense = 3;                                  // its fallback
   std::string least_sum_key = {};  // of Division::number, the least sum that weights are divided by

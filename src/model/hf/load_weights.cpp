@@ -179,7 +179,7 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
     if (known.contains(name)) continue;
     if (is_scale(folder, config.stored, name))
       ++coverage.scales;
-    else if (is_of_activations(config.stored, name))
+    else if (is_of_activations(config.stored, name) && !is_carried(config, name))
       ++coverage.of_activations;
     else if (is_carried(config, name)) {
       ++coverage.carried;

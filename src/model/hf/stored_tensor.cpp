@@ -93,6 +93,15 @@ std::optional<ScaleGrid> grid_of(const Shape& scales, const std::vector<Candidat
   return std::nullopt;
 }
 
+/// Whether blocks that begin anew in the second half have as many scales as those of the whole, and others.
+bool are_ambiguous(const Shape& scales, const std::vector<Candidate>& candidates) {
+  const auto found = grid_of(scales, candidates);
+  return found && std::ranges::any_of(candidates, [&](const Candidate& other) {
+           const Index half = other.grid.rows;
+           return other.shape == scales && 2 * half == found->rows && half % other.grid.block_rows != 0;
+         });
+}
+
 /// numbers [n] from column `col` of a row on, each times the scale of its block.
 void scale_row(std::span<float> numbers, Index col, Index block_cols, const std::vector<float>& scales) {
   const Index end = col + std::ssize(numbers);
@@ -163,6 +172,10 @@ std::string fp8_complaint(const SafetensorsFolder& folder, const StoredForm& for
   const std::vector<Candidate> candidates = candidates_of(info.shape, form);
   if (candidates.empty())
     return "tensor " + name + ": expected a matrix or a stack of them in FP8, found " + found;
+  if (name.find("gate_up") != std::string::npos && are_ambiguous(scale.shape, candidates))
+    return "tensor " + scales + ": " + shape_text(scale.shape) + " may be scales of " +
+           shape_text(info.shape) +
+           " as a whole or of its gate and up apart, which differ here; write the experts as a list";
   if (grid_of(scale.shape, candidates)) return "";
   return "tensor " + scales + ": expected " + shapes_text(candidates) + ", found " + shape_text(scale.shape) +
          "; quantization_config says " + form.text() + ", and " + name + " is " + found;

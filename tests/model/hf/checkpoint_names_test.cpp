@@ -97,8 +97,8 @@ TEST(CheckpointNames, InMemoryAndInAFileLeadToEachOther) {
     if (!family.moe) continue;
     const std::vector<MemoryName> names = memory_names(family, family.moe->block);
     for (const auto& [of_file, of_memory] : names) {
-      EXPECT_EQ(in_memory(names, of_file + ".weight"), of_memory + ".weight") << family.model_type;
-      EXPECT_EQ(in_file(names, of_memory + ".weight"), of_file + ".weight") << family.model_type;
+      EXPECT_EQ(in_memory(names, of_file + ".x"), of_memory + ".x") << family.model_type;
+      EXPECT_EQ(in_file(names, of_memory + ".x"), of_file + ".x") << family.model_type;
       EXPECT_EQ(in_memory(names, of_file + "_other"), of_file + "_other") << "whole words only";
     }
   }

@@ -35,11 +35,15 @@ TEST(ModelConfig, WritesEveryGoldenConfigBackAsItWasWithRopeInBothSpellings) {
   for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     const ModelConfig config = ModelConfig::read(folder);
     Document written = config.to_document();
-    const Document source = Document::read(folder / "config.json");
+    Document source = Document::read(folder / "config.json");
     EXPECT_EQ(ModelConfig::from(written).to_document().dump(), written.dump()) << folder;
     if (config.family().text_config) continue;
     for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "rope_local_base_freq"})
       if (std::ranges::count(source.keys(), key) == 0) written.erase(key);
+    // Which released files say in other words (family_test.cpp).
+    for (Document* document : {&written, &source})
+      for (const char* key : {"per_layer_config", "global_head_dim", "num_global_key_value_heads"})
+        document->erase(key);
     EXPECT_EQ(written.dump(), source.dump()) << folder;
   }
 }

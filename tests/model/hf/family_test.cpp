@@ -261,6 +261,56 @@ TEST(Families, Gemma4SaysHeadsOfLayersByTheirNumbers) {
   EXPECT_EQ(released.layer(1).attention()->kv_heads, 1);
 }
 
+TEST(Families, OfTransformers5RefuseWhatTheirPartsCannotBe) {
+  const struct {
+    std::string type, keys, expected;
+  } cases[] = {
+      {"hunyuan_v1_moe", R"("moe_topk": [2, -1, 2, 2])", "moe_topk = -1 must lie between 1"},
+      {"cohere2_moe", R"("num_shared_experts": 2305843009213693952)", "num_shared_experts must be 0 or more"},
+      {"cohere2_moe", R"("first_k_dense_replace": -7)", "dense layers must not be negative"},
+      {"mimo_v2_flash", R"("v_head_dim": 0)", "v_head_dim = 0 must be at least 1"},
+      {"mimo_v2_flash", R"("swa_head_dim": 16)", "swa_head_dim = 16 must be 12"},
+      {"mimo_v2_flash", R"("attention_value_scale": 1e300)", "attention_value_scale must be finite"},
+      {"mellum", R"("rope_theta": 123)", "rope_theta is not read in this family"},
+      {"mellum", R"("rope_parameters": {"rope_theta": 1e6})", "must have an object for full_attention"},
+      {"laguna", R"("moe_layer_freq": [1, 1, 1, 1])", "unknown keys: moe_layer_freq"},
+      {"exaone_moe", R"("sliding_window_pattern": "LLXG")", "must be letters L and G"},
+      {"gemma4_text", R"("hidden_size_per_layer_input": -1)", "hidden_size_per_layer_input = -1"},
+  };
+  for (const auto& c : cases) {
+    Document document = model(c.type).source;
+    const Document more = Document::parse("{" + c.keys + "}", c.type);
+    for (const std::string& key : more.keys()) document.erase(key);
+    const std::string text = document.dump();
+    std::string found;
+    try {
+      ModelConfig::from(Document::parse(text.substr(0, text.rfind('}')) + ", " + c.keys + "}", c.type));
+    } catch (const ConfigError& error) {
+      found = error.what();
+    }
+    EXPECT_NE(found.find(c.expected), std::string::npos) << c.type << ' ' << c.keys << " gave: " << found;
+  }
+  Document dense = model("gemma4_text").source;
+  dense.erase("enable_moe_block");
+  EXPECT_THROW(ModelConfig::from(dense), ConfigError) << "absent it is false";
+  Document many = model("granitemoe_swa").source;
+  std::vector<double> thetas;
+  for (int layer = 0; layer < 100; ++layer) thetas.push_back(1000 + layer);
+  many.set("num_hidden_layers", 100);
+  many.set("layer_rope_theta", thetas);
+  EXPECT_THROW(ModelConfig::from(many), ConfigError) << "each theta is a table";
+}
+
+/// EXAONE's released files say the pattern in letters; 5.15 goes by layer_types where both are there.
+TEST(Families, ExaoneSaysWindowsInLetters) {
+  const auto windows_of = [](const std::string& keys) { return model("exaone_moe", keys).windows; };
+  EXPECT_EQ(windows_of(R"("sliding_window": 5, "sliding_window_pattern": "LLG")"),
+            (std::vector<Index>{5, 5, 0, 5}));
+  EXPECT_EQ(windows_of(R"("sliding_window": 5, "sliding_window_pattern": "LLG", "layer_types":
+      ["full_attention", "full_attention", "sliding_attention", "full_attention"])"),
+            (std::vector<Index>{0, 0, 5, 0}));
+}
+
 TEST(Families, MinimaxTurnsAsMuchOfAHeadAsItsWidthSays) {
   EXPECT_EQ(model("minimax_m2", R"("head_dim": 16, "rotary_dim": 8)").rotary_dim(), 8);
   EXPECT_EQ(model("minimax_m2", R"("head_dim": 16)").rotary_dim(), 16);

@@ -246,5 +246,21 @@ TEST(StoredTensor, NamesWhatIsWrongWithATensorOrItsScales) {
   }
 }
 
+/// Blocks of 4 rows: 12 rows have 3 as a whole; halves of 6 have 2 each, which are 4. Of 10 rows both have 3
+/// or 4; of 14 both have 4, and begin at other rows.
+TEST(StoredTensor, OfAStackOfGateAndUpMayNotMeanTwoThings) {
+  const StoredForm form{.as = StoredAs::kFp8, .block = {4, 4}};
+  const auto complaint = [&](const std::string& name, Index rows) {
+    const testing::TemporaryFolder folder;
+    testing::write_parts(folder.path(), {{name, DType::kF8E4M3, {2, rows, 4}},
+                                         {name + "_scale_inv", DType::kF32, {2, (rows + 3) / 4, 1}}});
+    return fp8_complaint(SafetensorsFolder(folder.path()), form, name);
+  };
+  EXPECT_EQ(complaint("experts.gate_up_proj", 12), "");
+  EXPECT_NE(complaint("experts.gate_up_proj", 14).find("as a whole or of its gate and up apart"),
+            std::string::npos);
+  EXPECT_EQ(complaint("experts.down_proj", 14), "");
+}
+
 }  // namespace
 }  // namespace moeloom::stored_tensor_test

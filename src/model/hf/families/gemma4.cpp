@@ -27,6 +27,7 @@ const Family kGemma4Text = {
     .activation_key = "hidden_activation",
     .activation = "gelu_pytorch_tanh",
     .moe = MoeRule{.top_k_key = "top_k_experts",
+                   .enabled_key = "enable_moe_block",
                    .topk_norm = TopkNorm::kAlways,
                    .router_norm = true,
                    .expert_scale = true,
@@ -40,8 +41,7 @@ const Family kGemma4Text = {
     .max_position_embeddings = 131072,
     .tie_word_embeddings = true,
     .pad_token_id = 0,
-    .fixed = {{"enable_moe_block", true, "of this family the models with experts run"},
-              {"use_bidirectional_attention", "vision", "attention here is causal"}},
+    .fixed = {{"use_bidirectional_attention", "vision", "attention here is causal"}},
     .absent = {{"intermediate_size", 9216}},
 };
 

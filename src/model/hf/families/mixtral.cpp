@@ -64,7 +64,7 @@ const Family kGraniteMoe = {
                    .block = "block_sparse_moe",
                    .stack = {.gate_up = "input_linear.weight", .down = "output_linear.weight"},
                    .router_names = {.weight = "router.layer.weight"},
-                   .in_memory = {{"router.layer", "router"},
+                   .in_memory = {{"router.layer.weight", "router.weight"},
                                  {"input_linear.weight", "experts.gate_up_proj"},
                                  {"output_linear.weight", "experts.down_proj"}},
                    .layout = ExpertLayout::kStacked},

@@ -10,6 +10,7 @@ SharedExpertRule shared_experts(const std::string& count, Index fallback = 1) {
   return {.width_key = count, .counts_experts = true, .fallback = fallback, .name = "shared_experts"};
 }
 
+const FixedKey kAlwaysSigmoid = {"moe_router_use_sigmoid", true, "the only scores of this family"};
 const std::vector<FixedKey> kOnlySigmoid = {kSigmoid, kNoAuxTopk, kNoAuxLoss, kNoRouterLogits};
 
 /// GLM-4.7-Flash.
@@ -112,7 +113,7 @@ const Family kExaoneMoe = {
                {"num_experts", 64},
                {"num_experts_per_tok", 8}},
     .without_effect = {"num_nextn_predict_layers", "mtp_share_layers", "mtp_loss_scaling_factor",
-                       "is_moe_layer"},
+                       "first_last_k_dense_replace", "is_moe_layer"},
 };
 
 const Family kSolarOpen = {
@@ -168,12 +169,17 @@ const Family kHyV3 = {
     .num_key_value_heads = 8,
     .max_position_embeddings = 131072,
     .further_layers = true,
+    .fixed = {kAlwaysSigmoid,
+              {"qk_norm", true, "q and k of this family are normed"},
+              {"route_norm", true, "this family's router always divides by the sum"},
+              {"moe_router_enable_expert_bias", true, "this family's router has a correction bias"}},
     .absent = {{"intermediate_size", 13312},
                {"moe_intermediate_size", 1536},
                {"num_experts", 192},
                {"num_experts_per_tok", 8}},
     // Of low precision, and of losses that HF's model does not have.
-    .without_effect = {"enable_moe_fp32_combine", "output_router_logits", "first_k_dense_replace"},
+    .without_effect = {"enable_moe_fp32_combine", "output_router_logits", "first_k_dense_replace",
+                       "enable_lm_head_fp32", "enable_attention_fp32_softmax"},
 };
 
 const Family kAfmoe = {

@@ -10,8 +10,8 @@
 // prompt itself beside a forward of as many tokens without a cache. `of_read` is the read's time over the
 // token's; `of_forward` the forward's over the prompt's. Medians of ratios within a round.
 #include "model/decoder.hpp"
-#include "model/hf/initialise.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "model/parts/parameters.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"

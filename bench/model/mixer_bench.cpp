@@ -9,8 +9,8 @@
 // then the dense products of its projections alone, the same both ways. `of_layer` is the products' time over
 // the layer's: what is missing to 1 is attention's scores, the gated delta rule, convolutions, norms and
 // gates. Medians of ratios within a round.
-#include "model/hf/initialise.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "model/mixer/mixer_layer.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/measure/paired.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "measure/step_subject.hpp"
-#include "model/hf/initialise.hpp"
+#include "model/hf/weights/initialise.hpp"
 
 #include <optional>
 #include <string>

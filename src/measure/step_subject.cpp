@@ -1,6 +1,6 @@
 #include "measure/step_subject.hpp"
 
-#include "model/hf/initialise.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"

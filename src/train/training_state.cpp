@@ -3,7 +3,7 @@
 #include "base/text.hpp"
 #include "comm/process_memory.hpp"
 #include "io/disk_memory.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "model/parts/node_weights.hpp"
 #include "moeloom/base/errors.hpp"
 #include "train/conflicts.hpp"

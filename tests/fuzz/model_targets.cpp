@@ -1,8 +1,8 @@
 // Parsers of model and train: config.json, tensors that are converted by their names, trainer_state.json.
-#include "model/hf/adapter.hpp"
-#include "model/hf/convert.hpp"
+#include "model/hf/convert/convert.hpp"
 #include "model/hf/family.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "model/parts/parameters.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/config.hpp"

@@ -1,8 +1,8 @@
 // Dropout of adapters in every family, one module at a time: an adapter does not change what it reads itself,
 // so that its masks stay, and its gradients are those of finite differences. Where two are adapted, the first
 // one's numbers change the rows and so the masks of the second.
-#include "model/hf/adapter.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/random.hpp"
 
 #include <cmath>

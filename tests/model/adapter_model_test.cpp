@@ -1,8 +1,8 @@
 // Models with adapters against the same models with merged weights, whose gradients say what the factors'
 // must be: dA = s B^T dW and dB = s dW A^T.
-#include "model/hf/adapter.hpp"
-#include "model/hf/initialise.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "moeloom/base/random.hpp"
 
 #include <cmath>

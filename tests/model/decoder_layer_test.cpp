@@ -2,8 +2,8 @@
 // their output, and their residual; backward the same in reverse.
 #include "model/decoder_layer.hpp"
 
-#include "model/hf/initialise.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/initialise.hpp"
 
 #include <cmath>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Folders laid out as released ones are: the same model's logits, and its other towers carried.
 #include "model/decoder.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/weights/weights_io.hpp"
 #include "moeloom/io/safetensors.hpp"
 
 #include <array>

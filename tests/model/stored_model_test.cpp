@@ -1,6 +1,6 @@
 // Models whose weights are kept in halves against the same models in floats: products read the same numbers,
 // so every bit of loss and gradients is the same.
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "model/parts/node_halves.hpp"
 #include "moeloom/base/errors.hpp"
 
@@ -105,8 +105,9 @@ void expect_the_bits_of_floats_in_f16(const std::filesystem::path& folder, MeshS
     const bool rests = parameter.weights().type() == DType::kF16;
     halved += rests ? 1 : 0;
     EXPECT_EQ(rests, resting.contains(parameter.spec.name)) << parameter.spec.name;
-    EXPECT_TRUE(parameter.spec.frozen || std::ranges::equal(parameter.grad.flat(),
-                                            rounded.store.find(parameter.spec.name).grad.flat()))
+    EXPECT_TRUE(
+        parameter.spec.frozen ||
+        std::ranges::equal(parameter.grad.flat(), rounded.store.find(parameter.spec.name).grad.flat()))
         << parameter.spec.name;
   }
   EXPECT_GE(halved, 4) << "embedding, attention, experts";

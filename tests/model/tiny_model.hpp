@@ -2,8 +2,8 @@
 #pragma once
 
 #include "model/decoder.hpp"
-#include "model/hf/initialise.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/initialise.hpp"
 
 #include <utility>
 

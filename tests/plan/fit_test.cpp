@@ -1,6 +1,6 @@
 #include "plan/fit.hpp"
 
-#include "model/hf/adapter.hpp"
+#include "model/hf/weights/adapter.hpp"
 
 #include <algorithm>
 #include <tuple>

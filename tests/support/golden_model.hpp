@@ -4,7 +4,7 @@
 
 #include "model/decoder.hpp"
 #include "model/hf/family.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "model/parts/parameters.hpp"
 #include "moeloom/io/safetensors.hpp"
 

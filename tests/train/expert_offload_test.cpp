@@ -1,7 +1,7 @@
 // Frozen experts that lie on a disk: what a rank has of them in its memory while it trains and when it asks.
 #include "io/disk_memory.hpp"
-#include "model/hf/adapter.hpp"
-#include "model/hf/initialise.hpp"
+#include "model/hf/weights/adapter.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "train/step_checks.hpp"
 #include "train/training_state.hpp"
 

@@ -2,7 +2,7 @@
 // not does not move.
 #include "model/freeze.hpp"
 
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // Gradients of experts that are kept as bf16.
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "train/lasting_memory.hpp"
 #include "train/non_finite.hpp"
 

@@ -1,6 +1,6 @@
 #include "train/lasting_memory.hpp"
 
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 
 #include <map>
 #include <ranges>

@@ -1,6 +1,6 @@
 // Training of adapters that drop inputs: the same bits on every mesh, by every way rows take, and when a step
 // or a part of it runs again.
-#include "model/hf/adapter.hpp"
+#include "model/hf/weights/adapter.hpp"
 
 #include "training_run.hpp"
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Training with replicas of experts, micro-batch by micro-batch.
-#include "model/hf/adapter.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/parallel.hpp"
 
 #include "training_run.hpp"

@@ -1,5 +1,5 @@
 // Training whose gradients are reduced as layers finish, and whose dense parameters are sharded.
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "model/parts/node_weights.hpp"
 
 #include "support/expect_error.hpp"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "model/freeze.hpp"
-#include "model/hf/initialise.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/weights/initialise.hpp"
+#include "model/hf/weights/weights_io.hpp"
 #include "train/trainer.hpp"
 #include "train/training_state.hpp"
 

@@ -1,7 +1,7 @@
 #include "train/training_state.hpp"
 
-#include "model/hf/adapter.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include "support/small_model.hpp"

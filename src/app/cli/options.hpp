@@ -1,7 +1,7 @@
 // What a person may ask of each command: plain values with their defaults, from the command line and a file.
 #pragma once
 
-#include "model/hf/convert.hpp"
+#include "model/hf/convert/convert.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/run/asking.hpp"
 

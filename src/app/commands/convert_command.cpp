@@ -1,7 +1,7 @@
 #include "base/text.hpp"
 #include "io/new_folder.hpp"
-#include "model/hf/adapter.hpp"
-#include "model/hf/word_files.hpp"
+#include "model/hf/weights/adapter.hpp"
+#include "model/hf/weights/word_files.hpp"
 #include "moeloom/base/errors.hpp"
 #include "train/checkpoint/verify.hpp"
 

@@ -1,7 +1,7 @@
 #include "base/text.hpp"
 #include "comm/process_memory.hpp"
 #include "model/freeze.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
 #include "plan/fit.hpp"
 

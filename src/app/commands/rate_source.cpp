@@ -1,6 +1,6 @@
 #include "commands/rate_source.hpp"
 
-#include "model/hf/adapter.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 

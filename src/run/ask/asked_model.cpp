@@ -1,7 +1,7 @@
 #include "ask/asked_model.hpp"
 
 #include "base/text.hpp"
-#include "model/hf/adapter.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 

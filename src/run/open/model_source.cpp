@@ -1,6 +1,6 @@
 #include "open/model_source.hpp"
 
-#include "model/hf/weights_io.hpp"
+#include "model/hf/weights/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 
 #include "base/text.hpp"
 #include "model/freeze.hpp"
-#include "model/hf/adapter.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

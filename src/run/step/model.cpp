@@ -1,8 +1,8 @@
 #include "moeloom/run/model.hpp"
 
 #include "model/generate.hpp"
-#include "model/hf/initialise.hpp"
-#include "model/hf/word_files.hpp"
+#include "model/hf/weights/initialise.hpp"
+#include "model/hf/weights/word_files.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "train/checkpoint/checkpoint.hpp"

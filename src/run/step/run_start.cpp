@@ -1,8 +1,8 @@
 #include "step/run_start.hpp"
 
 #include "base/text.hpp"
-#include "model/hf/adapter.hpp"
-#include "model/hf/initialise.hpp"
+#include "model/hf/weights/adapter.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include "fields/option_values.hpp"

@@ -1,9 +1,9 @@
 #include "summary/run_report.hpp"
 
 #include "base/text.hpp"
-#include "model/hf/adapter.hpp"
 #include "model/hf/family.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moe/load_balance.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/version.hpp"

@@ -1,8 +1,8 @@
 #include "train/checkpoint/checkpoint.hpp"
 
 #include "model/freeze.hpp"
-#include "model/hf/adapter.hpp"
-#include "model/hf/slice_io.hpp"
+#include "model/hf/stored/slice_io.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

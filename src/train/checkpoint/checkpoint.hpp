@@ -18,8 +18,8 @@
 // renamed when every byte is on the disk, so a folder with the final name is whole.
 #pragma once
 
-#include "model/hf/weights_io.hpp"
-#include "model/hf/word_files.hpp"
+#include "model/hf/weights/weights_io.hpp"
+#include "model/hf/weights/word_files.hpp"
 #include "moeloom/train/checkpoint_folders.hpp"
 #include "train/sharded_optimizer.hpp"
 

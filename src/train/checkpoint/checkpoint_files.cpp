@@ -3,7 +3,7 @@
 #include "io/file_observer.hpp"
 #include "io/manifest.hpp"
 #include "io/new_folder.hpp"
-#include "model/hf/adapter.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 

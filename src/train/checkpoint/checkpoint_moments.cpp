@@ -1,7 +1,7 @@
 #include "checkpoint/checkpoint_moments.hpp"
 
 #include "base/checksum.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

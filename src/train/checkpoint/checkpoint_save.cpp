@@ -1,10 +1,10 @@
 #include "checkpoint/checkpoint_save.hpp"
 
 #include "model/freeze.hpp"
-#include "model/hf/adapter.hpp"
 #include "model/hf/family.hpp"
-#include "model/hf/slice_io.hpp"
-#include "model/hf/word_files.hpp"
+#include "model/hf/stored/slice_io.hpp"
+#include "model/hf/weights/adapter.hpp"
+#include "model/hf/weights/word_files.hpp"
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // A model as a plain Hugging Face folder: what others load, without the state of a run.
 #include "io/new_folder.hpp"
-#include "model/hf/word_files.hpp"
+#include "model/hf/weights/word_files.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 
 #include "checkpoint/checkpoint_files.hpp"

@@ -2,7 +2,7 @@
 // merged.
 #include "io/disk_memory.hpp"
 #include "io/safetensors_shards.hpp"
-#include "model/hf/adapter.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors.hpp"
 

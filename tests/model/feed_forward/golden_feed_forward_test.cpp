@@ -1,8 +1,8 @@
 // Feed-forward halves whose norms are part of the case: an MLP beside experts, and experts before a norm,
 // against the reference with every gradient.
 #include "model/feed_forward/feed_forward.hpp"
-#include "model/hf/parameter_specs.hpp"
-#include "model/hf/slice_io.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/stored/slice_io.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "tensor/scaled.hpp"
 

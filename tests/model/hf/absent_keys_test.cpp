@@ -1,7 +1,7 @@
 // What an absent key means: the default of transformers' class, key by key, of the families of
 // transformers 5. The values are those of class_keys_5.15.0.json (class_keys_test.cpp).
 #include "model/hf/family.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "model/parts/layer_spec.hpp"
 #include "model/parts/parameters.hpp"
 #include "moeloom/base/errors.hpp"

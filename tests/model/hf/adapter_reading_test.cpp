@@ -1,9 +1,9 @@
 // Adapters as others write them: ranks by module, other layouts and names, some experts only. What is added
 // is compared with PEFT's formulas, B A of a module and the sum over ranks j of B[o, j E + e] A[e r + j, i]
 // of a stack's expert e.
-#include "model/hf/adapter.hpp"
-#include "model/hf/parameter_specs.hpp"
-#include "model/hf/slice_io.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/stored/slice_io.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <functional>

@@ -1,7 +1,7 @@
-#include "model/hf/adapter.hpp"
+#include "model/hf/weights/adapter.hpp"
 
-#include "model/hf/initialise.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // The towers of a model that are not trained: kept from import to export as they are.
-#include "model/hf/convert.hpp"
-#include "model/hf/parameter_specs.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/convert/convert.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "moeloom/model/hf/checkpoint_names.hpp"
 
 #include "model/hf/family.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/weights/weights_io.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-#include "model/hf/adapter.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/weights/adapter.hpp"
+#include "model/hf/weights/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <fstream>

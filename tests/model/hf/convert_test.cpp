@@ -1,8 +1,8 @@
-#include "model/hf/convert.hpp"
+#include "model/hf/convert/convert.hpp"
 
 #include "model/decoder.hpp"
-#include "model/hf/parameter_specs.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
 

@@ -1,7 +1,7 @@
 // A folder of every family, read and written back: the same tensors under the same names, bit for bit.
-#include "model/hf/convert.hpp"
-#include "model/hf/parameter_specs.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/convert/convert.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

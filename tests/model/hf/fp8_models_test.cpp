@@ -1,8 +1,8 @@
 // Whole folders in FP8: read to the numbers, and written as bf16 with what they carry.
-#include "model/hf/adapter.hpp"
-#include "model/hf/convert.hpp"
-#include "model/hf/parameter_specs.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/convert/convert.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
+#include "model/hf/weights/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

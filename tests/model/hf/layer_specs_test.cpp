@@ -1,6 +1,6 @@
 // What the families' layers are is family_test's and the golden models'; here: that a specification asks for
 // parameters that the model has, and for all of them.
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "model/parts/layer_spec.hpp"
 #include "model/parts/parameters.hpp"
 #include "moeloom/base/errors.hpp"

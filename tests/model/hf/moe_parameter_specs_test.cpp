@@ -1,12 +1,12 @@
 // A block of experts in each family's names and layouts: rows made by hand, so that no family's row is
 // needed.
-#include "model/hf/slice_io.hpp"
+#include "model/hf/stored/slice_io.hpp"
 
 #include <cstring>
 #include <map>
 #include <numeric>
 
-#include "hf/parameter_parts.hpp"
+#include "hf/parameters/parameter_parts.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 

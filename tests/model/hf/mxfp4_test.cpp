@@ -1,8 +1,8 @@
-#include "hf/mxfp4.hpp"
+#include "hf/stored/mxfp4.hpp"
 
-#include "model/hf/parameter_specs.hpp"
-#include "model/hf/slice_io.hpp"
-#include "model/hf/weights_io.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/stored/slice_io.hpp"
+#include "model/hf/weights/weights_io.hpp"
 
 #include <array>
 #include <bit>

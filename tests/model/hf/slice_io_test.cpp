@@ -1,4 +1,4 @@
-#include "model/hf/slice_io.hpp"
+#include "model/hf/stored/slice_io.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,6 +1,6 @@
-#include "model/hf/stored_tensor.hpp"
+#include "model/hf/stored/stored_tensor.hpp"
 
-#include "model/hf/slice_io.hpp"
+#include "model/hf/stored/slice_io.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <cmath>

@@ -1,9 +1,9 @@
-#include "model/hf/weights_io.hpp"
+#include "model/hf/weights/weights_io.hpp"
 
-#include "model/hf/adapter.hpp"
-#include "model/hf/convert.hpp"
-#include "model/hf/initialise.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/convert/convert.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "model/hf/word_files.hpp"
+#include "model/hf/weights/word_files.hpp"
 
 #include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"

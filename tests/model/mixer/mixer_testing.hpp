@@ -1,7 +1,7 @@
 // Mixers without attention, small, with the parameters that a model of their family has.
 #pragma once
 
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "model/mixer/mixer_layer.hpp"
 #include "moeloom/model/hf/config.hpp"
 

@@ -1,6 +1,6 @@
 #include "model/parts/node_halves.hpp"
 
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "moeloom/comm/mesh.hpp"
 
 #include "support/small_model.hpp"

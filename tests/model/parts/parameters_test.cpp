@@ -1,8 +1,8 @@
 #include "model/parts/parameters.hpp"
 
 #include "model/hf/family.hpp"
-#include "model/hf/initialise.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/initialise.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/io/safetensors.hpp"

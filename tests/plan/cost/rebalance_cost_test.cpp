@@ -1,8 +1,8 @@
 #include "plan/cost/rebalance_cost.hpp"
 
 #include "model/freeze.hpp"
-#include "model/hf/adapter.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "plan/cost/expert_load.hpp"
 #include "plan/rates/built_in_rates.hpp"
 

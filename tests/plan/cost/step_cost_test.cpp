@@ -1,6 +1,6 @@
 #include "plan/cost/step_cost.hpp"
 
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "train/training_run.hpp"
 
 #include <gtest/gtest.h>

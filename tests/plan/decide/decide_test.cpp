@@ -2,8 +2,8 @@
 // path. gmm_policy_test and registry_test have the rules below it, one by one.
 #include "plan/decide/decide.hpp"
 
-#include "model/hf/adapter.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "moeloom/base/errors.hpp"
 
 #include "made_up_job.hpp"

@@ -1,8 +1,8 @@
 #include "plan/memory/memory_need.hpp"
 
 #include "model/freeze.hpp"
-#include "model/hf/adapter.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
+#include "model/hf/weights/adapter.hpp"
 #include "train/lasting_memory.hpp"
 #include "train/training_run.hpp"
 

@@ -3,7 +3,7 @@
 #include "base/checksum.hpp"
 #include "io/manifest.hpp"
 #include "io/text_file.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "train/checkpoint/verify.hpp"
 
 #include <limits>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "model/freeze.hpp"
-#include "model/hf/parameter_specs.hpp"
+#include "model/hf/parameters/parameter_specs.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
 #include "train/checkpoint/checkpoint.hpp"

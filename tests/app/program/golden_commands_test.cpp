@@ -150,7 +150,11 @@ TEST_F(GoldenCommands, NamesOfPartsThatDifferByLayer) {
     }
 }
 
-/// A rate that moves no weight, not even from zero, shows what comes in and goes out.
+const std::string kByLayer = "per_layer_config", kGlobal = "global_head_dim";
+
+/// A rate that moves no weight, not even from zero, shows what comes in and goes out. What released folders
+/// say otherwise leaves as they say it: Qwen3.5's experts as stacks, heads of Gemma4's full layers by one
+/// key.
 TEST_F(GoldenCommands, WhatIsImportedIsExportedBitForBit) {
   for (const Model& model : models()) {
     SCOPED_TRACE(model.folder.filename().string());
@@ -158,11 +162,14 @@ TEST_F(GoldenCommands, WhatIsImportedIsExportedBitForBit) {
     run(train(model, mesh(model) + "--steps 1 --lr 1e-300 --weight-decay 0 --model " + model.folder.string() +
                          " --export " + path("out")),
         2);
-    expect_same_tensors(model.folder, path("out"));
+    const bool restacked = ModelConfig::read(path("out")).names.experts != model.config.names.experts;
+    if (restacked) run("convert " + path("out") + " " + path("listed") + " --layout list");
+    expect_same_tensors(model.folder, path(restacked ? "listed" : "out"));
     const Document before = Document::read(model.folder / "config.json");
     const Document after = Document::read(fs::path(path("out")) / "config.json");
     EXPECT_EQ(before.text("model_type"), after.text("model_type"));
-    for (const std::string& key : before.keys()) EXPECT_EQ(std::ranges::count(after.keys(), key), 1) << key;
+    for (const std::string& key : before.keys())
+      EXPECT_EQ(std::ranges::count(after.keys(), key == kByLayer ? kGlobal : key), 1) << key;
     run(train(model, "--overwrite --steps 1 --lr 1e-300 --weight-decay 0 --model " + path("out") +
                          " --export " + path("again")),
         1);

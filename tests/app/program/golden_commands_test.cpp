@@ -107,7 +107,10 @@ TEST_F(GoldenCommands, InspectAndKernelsKnowEveryModule) {
                                     std::string("tiled_dense"), std::string("lm_head")})
       EXPECT_NE(kernels.find(part), std::string::npos) << part << kernels;
     const bool sparse = model.config.has_experts();
-    EXPECT_EQ(kernels.find(model.config.names.block + ".experts ") != std::string::npos, sparse) << kernels;
+    EXPECT_EQ(kernels.find((model.config.names.block.empty() ? "" : model.config.names.block + ".") +
+                           "experts ") != std::string::npos,
+              sparse)
+        << kernels;
     EXPECT_NE(kernels.find(model.config.hidden_act + "(gate) * up"), std::string::npos) << kernels;
   }
 }

@@ -73,7 +73,7 @@ TEST(RouterOptions, RefuseWhatTheModelDoesNotHave) {
   hash.hash_router = true;
   deepseek.model_type = "deepseek_v3";
   EXPECT_TRUE(says(router_violations(options_of({"--router-bias-rate", "0.001"}), softmax),
-                   "qwen3_moe has none; families that have them: deepseek_v3"));
+                   "qwen3_moe has none; families that have them: afmoe"));
   EXPECT_TRUE(router_violations(options_of({"--router-bias-rate", "0.001"}), deepseek).empty());
   EXPECT_TRUE(says(router_violations(options_of({"--capacity-factor", "1"}), dense), "no layer"));
   EXPECT_TRUE(says(router_violations(options_of({"--row-budget", "9"}), dense), "no layer"));

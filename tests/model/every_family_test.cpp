@@ -64,7 +64,7 @@ std::span<const float> row_of(const Matrix& matrix, Index row) {
 /// What a windowed cache has room for is its window and 64 positions.
 TEST(EveryFamily, GivesPieceByPieceWhatItGivesAtOnce) {
   constexpr Index kLength = 96;
-  for (const ModelConfig& config : testing::loud_family_models()) {
+  for (const ModelConfig& config : testing::loud_family_models(Communicator::world().size())) {
     FamilyModel model(config);
     const std::vector<std::int32_t> ids = ids_of(kLength, 3);
     const Matrix whole = model.decoder.logits(alone(ids));
@@ -118,7 +118,7 @@ Result trained(FamilyModel& model, const Batch& batch) {
 }
 
 TEST(EveryFamily, PaddingOnEitherSideChangesNoLogitOfARealToken) {
-  for (const ModelConfig& config : testing::loud_family_models()) {
+  for (const ModelConfig& config : testing::loud_family_models(Communicator::world().size())) {
     FamilyModel model(config);
     for (const Side side : {Side::kLeft, Side::kRight}) {
       const Matrix padded = model.decoder.logits(padded_at(side));
@@ -136,7 +136,7 @@ TEST(EveryFamily, PaddingOnEitherSideChangesNoLogitOfARealToken) {
 
 /// The aux loss's means are of real tokens.
 TEST(EveryFamily, LearnsTheSameFromPaddingOnEitherSide) {
-  for (const ModelConfig& config : testing::loud_family_models()) {
+  for (const ModelConfig& config : testing::loud_family_models(Communicator::world().size())) {
     FamilyModel model(config);
     const Result left = trained(model, padded_at(Side::kLeft)),
                  right = trained(model, padded_at(Side::kRight));

@@ -28,7 +28,7 @@ std::vector<double> losses_of(const MeshShape& shape, const TrainingRunSettings&
 }
 
 TEST(FamilyRuns, HaveTheSameBitsOnEveryMeshAndWhereActivationsAreMadeAgain) {
-  for (const ModelConfig& config : loud_family_models()) {
+  for (const ModelConfig& config : loud_family_models(Communicator::world().size())) {
     TrainingRunSettings settings = run_of(config);
     const std::vector<double> alone = losses_of(shape_of(1, 1), settings);
     ASSERT_TRUE(std::ranges::all_of(alone, [](double x) { return std::isfinite(x); })) << config.model_type;

@@ -107,11 +107,14 @@ inline void make_small(ModelConfig& config) {
 }
 
 /// Of every family that runs, those within models of several parts left out: weights large enough that every
-/// layer changes the logits, windows and chunks that short sequences go beyond.
-inline std::vector<ModelConfig> loud_family_models() {
+/// layer changes the logits, windows and chunks that short sequences go beyond. On more ranks than two, which
+/// take turns on few processors, a few that have most parts between them.
+inline std::vector<ModelConfig> loud_family_models(Index ranks) {
+  const std::vector<std::string> of_most_parts = {"gemma4_text", "laguna", "qwen3_5_moe_text"};
   std::vector<ModelConfig> models;
   for (const Family& family : families()) {
     if (!family.refusal.empty() || family.text_config) continue;
+    if (ranks > 2 && std::ranges::count(of_most_parts, family.model_type) == 0) continue;
     ModelConfig config = family_model(family);
     config.initializer_range = 0.2;
     for (Index& window : config.windows) window = std::min<Index>(window, 5);

@@ -19,13 +19,18 @@ namespace {
 using testing::family_model;
 using testing::model;
 
-std::string refusal(const std::string& type, const std::string& more) {
+template <typename Read>
+std::string refusal_of(const Read& read) {
   try {
-    model(type, more);
+    read();
   } catch (const ConfigError& error) {
     return error.what();
   }
   return "";
+}
+
+std::string refusal(const std::string& type, const std::string& more) {
+  return refusal_of([&] { model(type, more); });
 }
 
 TEST(Families, EachHasOneRow) {
@@ -282,12 +287,9 @@ TEST(Families, OfTransformers5RefuseWhatTheirPartsCannotBe) {
     const Document more = Document::parse("{" + c.keys + "}", c.type);
     for (const std::string& key : more.keys()) document.erase(key);
     const std::string text = document.dump();
-    std::string found;
-    try {
+    const std::string found = refusal_of([&] {
       ModelConfig::from(Document::parse(text.substr(0, text.rfind('}')) + ", " + c.keys + "}", c.type));
-    } catch (const ConfigError& error) {
-      found = error.what();
-    }
+    });
     EXPECT_NE(found.find(c.expected), std::string::npos) << c.type << ' ' << c.keys << " gave: " << found;
   }
   Document dense = model("gemma4_text").source;

@@ -182,26 +182,26 @@ std::string fp8_complaint(const SafetensorsFolder& folder, const StoredForm& for
 }
 
 StoredTensor::StoredTensor(const SafetensorsFolder& folder, const StoredForm& form, const std::string& name)
-    : file_(folder.file_of(name)), name_(name) {
-  if (!is_fp8(folder.info(name).dtype)) return;
+    : StoredTensor(folder.file_of(name), name) {
+  if (!is_fp8(type_)) return;
   if (std::string complaint = fp8_complaint(folder, form, name); !complaint.empty())
     throw ConfigError({std::move(complaint)}, Cause::kData);
   const std::string scales = scale_of(folder, name);
   const TensorInfo &info = folder.info(name), &scale = folder.info(scales);
   grid_ = grid_of(scale.shape, candidates_of(info.shape, form));
-  type_ = info.dtype;
   scale_type_ = scale.dtype;
-  numbers_ = file_.raw(name);
   scales_ = folder.file_of(scales).raw(scales);
 }
 
-StoredTensor::StoredTensor(const SafetensorsFile& file, const std::string& name) : file_(file), name_(name) {}
+StoredTensor::StoredTensor(const SafetensorsFile& file, const std::string& name)
+    : name_(name), type_(file.info(name).dtype), numbers_(file.raw(name)) {}
 
 void StoredTensor::read(Index begin, std::span<float> target) const {
-  if (!grid_) return file_.read(name_, begin, target);
-  require(begin >= 0 && begin <= std::ssize(numbers_) - std::ssize(target),
+  const Index bytes = bytes_of(type_), count = std::ssize(target);
+  require(begin >= 0 && begin <= std::ssize(numbers_) / bytes - count,
           "elements to read must lie inside tensor \"" + name_ + "\"");
-  read_fp8(begin, target);
+  if (grid_) return read_fp8(begin, target);
+  if (count > 0) convert_to_float(type_, numbers_.data() + begin * bytes, count, target.data());
 }
 
 void StoredTensor::read_fp8(Index begin, std::span<float> target) const {

@@ -37,7 +37,7 @@ struct ScaleGrid {
   Index line(Index row) const { return row / rows * scale_rows() + row % rows / block_rows; }
 };
 
-/// Borrows the folder.
+/// Borrows the folder; what the names of a file cost is paid once, however many stretches are read.
 class StoredTensor {
  public:
   /// Throws ConfigError with fp8_complaint(), IoError for a tensor that is absent.
@@ -54,11 +54,10 @@ class StoredTensor {
  private:
   void read_fp8(Index begin, std::span<float> target) const;
 
-  const SafetensorsFile& file_;
   std::string name_;
   std::optional<ScaleGrid> grid_;  // none: it is read as it is
-  DType type_ = DType::kF32, scale_type_ = DType::kF32;
-  std::span<const std::byte> numbers_ = {}, scales_ = {};
+  DType type_, scale_type_ = DType::kF32;
+  std::span<const std::byte> numbers_, scales_ = {};
 };
 
 }  // namespace moeloom

@@ -1,7 +1,8 @@
 // Sums of squares, of which norms of gradients are made.
+#include "tensor/squares.hpp"
+
 #include "moeloom/base/parallel.hpp"
 
-#include <array>
 #include <vector>
 
 #include "borrowed_rows.hpp"
@@ -12,24 +13,6 @@ namespace {
 
 /// Elements that a task adds up, whatever the number of threads, so that bits do not depend on it.
 constexpr Index kBlock = Index{1} << 15;
-constexpr std::size_t kLanes = 16;
-
-double squares_of(std::span<const float> numbers) {
-  std::array<double, kLanes> sums{};
-  const std::size_t whole = numbers.size() / kLanes * kLanes;
-  for (std::size_t i = 0; i < whole; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const double number = numbers[i + lane];
-      sums[lane] += number * number;
-    }
-  for (std::size_t i = whole; i < numbers.size(); ++i) {
-    const double number = numbers[i];
-    sums[i - whole] += number * number;
-  }
-  double sum = 0;
-  for (const double each : sums) sum += each;
-  return sum;
-}
 
 double squares_of(const ml_array& array) {
   const RowsIn rows(array, "x", InPlace::kFlat);
@@ -37,7 +20,7 @@ double squares_of(const ml_array& array) {
   const Index count = std::ssize(numbers);
   std::vector<double> sums(at((count + kBlock - 1) / kBlock));
   parallel_blocks(count, kBlock, [&](Index begin, Index end) {
-    sums[at(begin / kBlock)] = squares_of(numbers.subspan(at(begin), at(end - begin)));
+    sums[at(begin / kBlock)] = moeloom::sum_of_squares(numbers.subspan(at(begin), at(end - begin)));
   });
   double sum = 0;
   for (const double each : sums) sum += each;

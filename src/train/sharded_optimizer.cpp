@@ -6,6 +6,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
+#include "tensor/squares.hpp"
 
 #include <algorithm>
 #include <array>
@@ -61,23 +62,6 @@ Index count_global_blocks(const ParameterStore& store) {
   for (const Parameter& parameter : store.parameters())
     if (!parameter.spec.frozen) count += parameter.spec.total_groups * blocks_of_group(parameter);
   return count;
-}
-
-/// Sum of squares in eight fixed lanes: the bits depend on the numbers alone.
-template <typename Number>
-double sum_of_squares(std::span<const Number> values) {
-  const auto square = [&](std::size_t i) {
-    const float value = as_float(values[i]);
-    return static_cast<double>(value) * value;
-  };
-  std::array<double, 8> lanes{};
-  const std::size_t whole = values.size() / 8 * 8;
-  for (std::size_t i = 0; i < whole; i += 8)
-    for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += square(i + lane);
-  for (std::size_t i = whole; i < values.size(); ++i) lanes[i - whole] += square(i);
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "tensor/eight.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -14,8 +15,6 @@ constexpr std::size_t kLine = 64;  // bytes
 // Ahead of what is read: where the processor does not fetch ahead by itself, as on some virtual machines,
 // numbers of two bytes came at a fifth of a copy's speed.
 constexpr std::size_t kAhead = 4096;
-/// Partial sums, eight each: as many as hide how long an addition takes.
-constexpr std::size_t kSums = 4;
 
 Wide eight_from(const float* from) {
   return __builtin_convertvector(load8(from), Wide);
@@ -32,30 +31,31 @@ Wide eight_from(const std::uint16_t* from) {
   return __builtin_convertvector(floats, Wide);
 }
 
+/// In eight lanes, one after the other at the end. In vectors by name: of an array of sums GCC 12 makes code
+/// that takes twice as long.
 template <typename Number>
 double squares_of(std::span<const Number> values) {
-  Wide sums[kSums] = {};
+  constexpr std::ptrdiff_t kInALine = kLine / sizeof(Number);
+  Wide sums{};
   const Number* from = values.data();
-  std::size_t left = values.size();
-  for (; left >= 8 * kSums; left -= 8 * kSums, from += 8 * kSums) {
-    const char* const ahead = reinterpret_cast<const char*>(from) + kAhead;
-    for (std::size_t byte = 0; byte < 8 * kSums * sizeof(Number); byte += kLine)
-      __builtin_prefetch(ahead + byte);
-    for (std::size_t i = 0; i < kSums; ++i) {
-      const Wide eight = eight_from(from + 8 * i);
-      sums[i] += eight * eight;
-    }
+  const Number* const end = from + values.size();
+  const auto add_eight = [&](const Number* numbers) {
+    const Wide eight = eight_from(numbers);
+    sums += eight * eight;
+  };
+  for (; end - from >= kInALine; from += kInALine) {
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + kAhead);
+    for (std::ptrdiff_t i = 0; i < kInALine; i += 8) add_eight(from + i);
   }
-  if (left > 0) {
-    std::array<Number, 8 * kSums> rest{};
-    std::memcpy(rest.data(), from, left * sizeof(Number));
-    for (std::size_t i = 0; i < kSums; ++i) {
-      const Wide eight = eight_from(rest.data() + 8 * i);
-      sums[i] += eight * eight;
-    }
+  for (; end - from >= 8; from += 8) add_eight(from);
+  if (from < end) {
+    std::array<Number, 8> rest{};
+    std::copy(from, end, rest.begin());
+    add_eight(rest.data());
   }
-  const Wide all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  return ((all[0] + all[4]) + (all[2] + all[6])) + ((all[1] + all[5]) + (all[3] + all[7]));
+  double sum = 0;
+  for (int lane = 0; lane < 8; ++lane) sum += sums[lane];
+  return sum;
 }
 
 }  // namespace

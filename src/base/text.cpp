@@ -1,5 +1,6 @@
 #include "base/text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -36,6 +37,10 @@ std::vector<std::string> split(std::string_view text, char separator) {
     if (end == std::string_view::npos) return words;
     text.remove_prefix(end + 1);
   }
+}
+
+bool is_digits(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 std::string joined(const std::vector<std::string>& words, const std::string& separator) {

@@ -12,6 +12,9 @@ std::string trimmed(std::string_view text);
 /// What stands between separators, each trimmed: one word more than there are separators.
 std::vector<std::string> split(std::string_view text, char separator);
 
+/// A digit or more, nothing else.
+bool is_digits(std::string_view text);
+
 std::string joined(const std::vector<std::string>& words, const std::string& separator = ", ");
 
 /// The shortest text that reads back to the same number: "0.1", "1e-05".

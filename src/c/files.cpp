@@ -21,7 +21,7 @@ Index size_of(const ml_array& array) {
 }
 
 bool is_floating(DType type) {
-  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16 || type == DType::kF64;
+  return is_weight_type(type) || type == DType::kF64;
 }
 
 ml_tensor tensor_of(const std::string& name, const TensorInfo& info) {

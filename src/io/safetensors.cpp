@@ -29,6 +29,12 @@ std::vector<Number> numbers_of(std::span<const std::byte> raw) {
 
 }  // namespace
 
+std::string shape_text(const std::vector<Index>& shape) {
+  std::string text;
+  for (const Index size : shape) text += (text.empty() ? "[" : ",") + std::to_string(size);
+  return text.empty() ? "[]" : text + "]";
+}
+
 Index TensorInfo::elements() const {
   Index count = 1;
   for (const Index size : shape) count *= size;

@@ -36,6 +36,9 @@ struct TensorInfo {
   Index elements() const;
 };
 
+/// [2,3], as messages show it.
+std::string shape_text(const std::vector<Index>& shape);
+
 /// A safetensors file opened for reading. Spans of it end with it. Moved, not copied; many threads may read.
 class SafetensorsFile {
  public:

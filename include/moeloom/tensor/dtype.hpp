@@ -17,6 +17,10 @@ namespace moeloom {
 /// for byte, never read.
 enum class DType { kF32, kBF16, kF16, kF64, kI64, kI32, kU8, kF8E4M3, kF8E5M2, kF8E8M0 };
 
+/// Whether it is one that weights are trained and kept in: F32, BF16 or F16.
+constexpr bool is_weight_type(DType type) {
+  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
+}
 /// Of one number.
 Index bytes_of(DType type);
 /// The safetensors spelling: "F32", "BF16", ...

@@ -23,12 +23,6 @@
 namespace moeloom {
 namespace {
 
-std::string shape_text(const std::vector<Index>& shape) {
-  std::string text;
-  for (const Index n : shape) text += (text.empty() ? "[" : ", ") + std::to_string(n);
-  return text.empty() ? "[]" : text + "]";
-}
-
 /// Bytes of one rank by what they are for; activations come on top and grow with the tokens.
 void print_memory(const ModelConfig& c, const InspectOptions& options, const std::set<std::string>& frozen) {
   const MeshShape mesh = {.dp = options.ranks / options.ep, .ep = options.ep};

@@ -7,8 +7,6 @@
 namespace moeloom::jinja {
 namespace {
 
-using Kind = Token::Kind;
-
 constexpr int kMostNesting = 100;  // of brackets and signs
 constexpr int kMostDepth = 500;    // of the tree: a chain of operators is deep too
 
@@ -99,8 +97,8 @@ ExpressionPtr ExpressionParser::expression(bool with_condition) {
 }
 
 bool ExpressionParser::is_tuple_end() const {
-  return tokens_.is(Kind::kPrintEnd) || tokens_.is(Kind::kBlockEnd) || tokens_.is_sign(")") ||
-         tokens_.is_name("recursive") || tokens_.is(Kind::kEnd);
+  return tokens_.is(TokenKind::kPrintEnd) || tokens_.is(TokenKind::kBlockEnd) || tokens_.is_sign(")") ||
+         tokens_.is_name("recursive") || tokens_.is(TokenKind::kEnd);
 }
 
 ExpressionPtr ExpressionParser::tuple(bool with_condition) {
@@ -159,7 +157,7 @@ ExpressionPtr ExpressionParser::comparison() {
     Comparison comparison = Comparison::kIn;
     if (op != std::end(kOps)) {
       comparison = op->second;
-    } else if (tokens_.is_name("not") && tokens_.behind().kind == Kind::kName &&
+    } else if (tokens_.is_name("not") && tokens_.behind().kind == TokenKind::kName &&
                tokens_.behind().text == "in") {
       tokens_.next();
       comparison = Comparison::kNotIn;
@@ -237,12 +235,12 @@ ExpressionPtr ExpressionParser::unary(bool with_filter) {
 
 ExpressionPtr ExpressionParser::primary() {
   switch (tokens_.current().kind) {
-    case Kind::kName:
+    case TokenKind::kName:
       return constant_name();
-    case Kind::kText:
+    case TokenKind::kText:
       return texts();
-    case Kind::kInteger:
-    case Kind::kFloat:
+    case TokenKind::kInteger:
+    case TokenKind::kFloat:
       return number();
     default:
       break;
@@ -265,13 +263,13 @@ ExpressionPtr ExpressionParser::constant_name() {
 ExpressionPtr ExpressionParser::texts() {
   const Token token = tokens_.next();
   std::string text = token.text;
-  while (tokens_.is(Kind::kText)) text += tokens_.next().text;
+  while (tokens_.is(TokenKind::kText)) text += tokens_.next().text;
   return constant(token.line, text_value(std::move(text)));
 }
 
 ExpressionPtr ExpressionParser::number() {
   const Token token = tokens_.next();
-  if (token.kind == Kind::kInteger) return constant(token.line, integer_value(parsed_integer(token)));
+  if (token.kind == TokenKind::kInteger) return constant(token.line, integer_value(parsed_integer(token)));
   return constant(token.line, std::strtod(token.text.c_str(), nullptr));
 }
 
@@ -332,7 +330,7 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr object) {
 
 ExpressionPtr ExpressionParser::dotted(ExpressionPtr object, int line) {
   const int below = depth_of(object);
-  if (tokens_.is(Kind::kInteger)) return made(line, below, ItemOf{std::move(object), number()});
+  if (tokens_.is(TokenKind::kInteger)) return made(line, below, ItemOf{std::move(object), number()});
   return made(line, below, AttributeOf{std::move(object), tokens_.expect_any_name()});
 }
 
@@ -417,8 +415,9 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr object) {
   const Test* test = find_test(name);
   if (test == nullptr) unknown_.push_back({"No test named '" + name + "'.", line});
   ArgumentList list;
-  const bool operand = tokens_.is(Kind::kName) || tokens_.is(Kind::kText) || tokens_.is(Kind::kInteger) ||
-                       tokens_.is(Kind::kFloat) || tokens_.is_sign("[") || tokens_.is_sign("{");
+  const bool operand = tokens_.is(TokenKind::kName) || tokens_.is(TokenKind::kText) ||
+                       tokens_.is(TokenKind::kInteger) || tokens_.is(TokenKind::kFloat) ||
+                       tokens_.is_sign("[") || tokens_.is_sign("{");
   if (tokens_.is_sign("(")) {
     list = arguments();
   } else if (operand && !tokens_.is_name("else") && !tokens_.is_name("or") && !tokens_.is_name("and")) {
@@ -438,8 +437,8 @@ ArgumentList ExpressionParser::arguments() {
   for (bool first = true; !tokens_.is_sign(")"); first = false) {
     if (!first) tokens_.expect_sign(",");
     if (tokens_.is_sign(")")) break;
-    const bool is_named =
-        tokens_.is(Kind::kName) && tokens_.behind().kind == Kind::kSign && tokens_.behind().text == "=";
+    const bool is_named = tokens_.is(TokenKind::kName) && tokens_.behind().kind == TokenKind::kSign &&
+                          tokens_.behind().text == "=";
     if (tokens_.take_sign("**")) {
       if (list.all_named != nullptr) tokens_.fail("invalid syntax for function call expression");
       list.all_named = expression();

@@ -137,7 +137,7 @@ Value otherwise(Meter&, const Value& value, const Arguments& arguments) {
   return bound.given(0) ? bound[0] : text_value("");
 }
 
-constexpr Filter kFilters[] = {
+constexpr Filter kNumberFilters[] = {
     {"int", to_int},  {"float", to_float},    {"abs", absolute},
     {"round", round}, {"default", otherwise}, {"d", otherwise},
 };
@@ -145,7 +145,7 @@ constexpr Filter kFilters[] = {
 }  // namespace
 
 std::span<const Filter> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace moeloom::jinja

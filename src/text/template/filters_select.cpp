@@ -91,7 +91,7 @@ Value refused(Meter&, const Value&, const Arguments&) {
                 "may not use");
 }
 
-constexpr Filter kFilters[] = {
+constexpr Filter kSelectingFilters[] = {
     {"select", select<true, false>},
     {"reject", select<false, false>},
     {"selectattr", select<true, true>},
@@ -110,7 +110,7 @@ constexpr Filter kFilters[] = {
 }  // namespace
 
 std::span<const Filter> selecting_filters() {
-  return kFilters;
+  return kSelectingFilters;
 }
 
 const Filter* find_filter(std::string_view name) {

@@ -193,7 +193,7 @@ Value attribute(Meter&, const Value& value, const Arguments& arguments) {
   return {};
 }
 
-constexpr Filter kFilters[] = {
+constexpr Filter kSequenceFilters[] = {
     {"sort", sort},          {"dictsort", dictsort}, {"unique", unique}, {"groupby", group_by},
     {"items", items},        {"list", list},         {"first", first},   {"last", last},
     {"reverse", reverse},    {"length", length},     {"count", length},  {"min", extreme<true>},
@@ -203,7 +203,7 @@ constexpr Filter kFilters[] = {
 }  // namespace
 
 std::span<const Filter> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace moeloom::jinja

@@ -216,7 +216,7 @@ Value word_count(Meter& meter, const Value& value, const Arguments& arguments) {
   return integer_value(words);
 }
 
-constexpr Filter kFilters[] = {
+constexpr Filter kTextFilters[] = {
     {"upper", mapped<upper>},
     {"lower", mapped<lower>},
     {"capitalize", mapped<capitalized>},
@@ -241,7 +241,7 @@ constexpr Filter kFilters[] = {
 }  // namespace
 
 std::span<const Filter> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace moeloom::jinja

@@ -10,8 +10,6 @@
 namespace moeloom::jinja {
 namespace {
 
-using Kind = Token::Kind;
-
 constexpr std::string_view kSigns[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
                                        "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
 
@@ -41,7 +39,7 @@ class Lexer {
 
   std::vector<Token> tokens() {
     while (at_ < source_.size()) root();
-    add(Kind::kEnd, "");
+    add(TokenKind::kEnd, "");
     return std::move(tokens_);
   }
 
@@ -51,7 +49,7 @@ class Lexer {
 
   [[noreturn]] void fail(const std::string& text) const { throw SyntaxError{text, line_}; }
 
-  void add(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+  void add(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
   /// Lines are counted where the lexer goes by.
   void skip(std::size_t bytes) {
@@ -74,7 +72,7 @@ class Lexer {
       const bool whole_line = line > 0 || at_line_start_;
       if (whole_line && without_left(text.substr(line), is_python_space).empty()) text = text.substr(0, line);
     }
-    if (!text.empty()) add(Kind::kData, std::string(text));
+    if (!text.empty()) add(TokenKind::kData, std::string(text));
     skip(end - at_);
   }
 
@@ -96,7 +94,7 @@ class Lexer {
     at_line_start_ = false;
     if (kind == '#') return comment();
     if (kind == '%' && raw()) return;
-    add(kind == '{' ? Kind::kPrintBegin : Kind::kBlockBegin, "");
+    add(kind == '{' ? TokenKind::kPrintBegin : TokenKind::kBlockBegin, "");
     skip(sign == 0 ? 2 : 3);
     inside(kind == '{');
   }
@@ -160,7 +158,7 @@ class Lexer {
     for (skip_space(); at_ < source_.size(); skip_space()) {
       const char sign = prints && source_[at_] == '+' ? 0 : sign_at(at_);
       if (open.empty() && rest().substr(sign == 0 ? 0 : 1).starts_with(end)) {
-        add(prints ? Kind::kPrintEnd : Kind::kBlockEnd, "");
+        add(prints ? TokenKind::kPrintEnd : TokenKind::kBlockEnd, "");
         skip(sign == 0 ? 2 : 3);
         if (prints && sign != '-')
           at_line_start_ = false;
@@ -183,7 +181,7 @@ class Lexer {
     for (const std::string_view sign : kSigns)
       if (rest_begins(sign)) {
         balance(open, sign);
-        add(Kind::kSign, std::string(sign));
+        add(TokenKind::kSign, std::string(sign));
         return skip(sign.size());
       }
     fail("unexpected char '" + source_.substr(at_, byte_of(rest(), 1)) + "'");
@@ -192,7 +190,7 @@ class Lexer {
   void word(std::size_t end) {
     const std::string name = source_.substr(at_, end - at_);
     if (!is_identifier(name)) fail("Invalid character in identifier");
-    add(Kind::kName, name);
+    add(TokenKind::kName, name);
     skip(end - at_);
   }
 
@@ -236,8 +234,8 @@ class Lexer {
       const std::size_t exponent = exponent_end(end);
       if (exponent != std::string::npos) end = exponent;
     }
-    if (end != whole) return add_number(Kind::kFloat, end);
-    add_number(Kind::kInteger, integer_end(whole));
+    if (end != whole) return add_number(TokenKind::kFloat, end);
+    add_number(TokenKind::kInteger, integer_end(whole));
   }
 
   std::size_t integer_end(std::size_t whole) const {
@@ -256,7 +254,7 @@ class Lexer {
     return digits_end(at_, [](char c) { return c == '0'; });
   }
 
-  void add_number(Kind kind, std::size_t end) {
+  void add_number(TokenKind kind, std::size_t end) {
     std::string digits = source_.substr(at_, end - at_);
     std::erase(digits, '_');
     add(kind, std::move(digits));
@@ -268,7 +266,7 @@ class Lexer {
     std::size_t end = at_ + 1;
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
     if (end >= source_.size()) fail(std::string("unexpected char '") + quote + "': a text has no end");
-    add(Kind::kText, without_escapes(std::string_view(source_).substr(at_ + 1, end - at_ - 1)));
+    add(TokenKind::kText, without_escapes(std::string_view(source_).substr(at_ + 1, end - at_ - 1)));
     skip(end + 1 - at_);
   }
 

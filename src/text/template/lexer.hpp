@@ -7,21 +7,22 @@
 
 namespace moeloom::jinja {
 
+enum class TokenKind {
+  kData,
+  kPrintBegin,
+  kPrintEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kText,
+  kInteger,
+  kFloat,
+  kSign,
+  kEnd
+};
+
 struct Token {
-  enum class Kind {
-    kData,
-    kPrintBegin,
-    kPrintEnd,
-    kBlockBegin,
-    kBlockEnd,
-    kName,
-    kText,
-    kInteger,
-    kFloat,
-    kSign,
-    kEnd
-  };
-  Kind kind = Kind::kEnd;
+  TokenKind kind = TokenKind::kEnd;
   std::string text;  // a text's is without its escapes
   int line = 1;
 };

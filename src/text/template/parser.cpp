@@ -6,7 +6,6 @@
 namespace moeloom::jinja {
 namespace {
 
-using Kind = Token::Kind;
 using Names = std::initializer_list<std::string_view>;
 
 constexpr int kMostNesting = 100;
@@ -26,22 +25,22 @@ class StatementParser {
   Body body(Names ends) {
     if (++depth_ > kMostNesting) tokens_.fail("blocks nest deeper than " + std::to_string(kMostNesting));
     Body body;
-    while (!tokens_.is(Kind::kEnd)) {
+    while (!tokens_.is(TokenKind::kEnd)) {
       const int line = tokens_.current().line;
-      if (tokens_.is(Kind::kData)) {
+      if (tokens_.is(TokenKind::kData)) {
         body.push_back({line, Data{tokens_.next().text}});
-      } else if (tokens_.is(Kind::kPrintBegin)) {
+      } else if (tokens_.is(TokenKind::kPrintBegin)) {
         tokens_.next();
         body.push_back({line, Print{settled(expressions_.tuple())}});
-        tokens_.expect(Kind::kPrintEnd, "'}}'");
+        tokens_.expect(TokenKind::kPrintEnd, "'}}'");
       } else {
-        tokens_.expect(Kind::kBlockBegin, "a block");
+        tokens_.expect(TokenKind::kBlockBegin, "a block");
         if (std::ranges::any_of(ends, [&](std::string_view name) { return tokens_.is_name(name); })) {
           --depth_;
           return body;
         }
         body.push_back(statement());
-        tokens_.expect(Kind::kBlockEnd, "'%}'");
+        tokens_.expect(TokenKind::kBlockEnd, "'%}'");
       }
     }
     if (ends.size() != 0)
@@ -51,7 +50,7 @@ class StatementParser {
   }
 
   Body block(Names ends) {
-    tokens_.expect(Kind::kBlockEnd, "'%}'");
+    tokens_.expect(TokenKind::kBlockEnd, "'%}'");
     return body(ends);
   }
 
@@ -71,7 +70,7 @@ class StatementParser {
 
   Statement statement() {
     const Token tag = tokens_.next();
-    if (tag.kind != Kind::kName) tokens_.fail("expected the name of a tag");
+    if (tag.kind != TokenKind::kName) tokens_.fail("expected the name of a tag");
     const std::string& name = tag.text;
     const int line = tag.line;
     if (name == "if") return {line, if_statement()};
@@ -153,7 +152,7 @@ class StatementParser {
       Target several;
       several.is_tuple = true;
       several.parts.push_back(std::move(first));
-      while (tokens_.take_sign(",") && (tokens_.is(Kind::kName) || tokens_.is_sign("(")) &&
+      while (tokens_.take_sign(",") && (tokens_.is(TokenKind::kName) || tokens_.is_sign("(")) &&
              !tokens_.is_name("in"))
         several.parts.push_back(one_target(with_namespace));
       first = std::move(several);
@@ -240,7 +239,7 @@ class StatementParser {
 
   With with_statement() {
     With node;
-    while (!tokens_.is(Kind::kBlockEnd)) {
+    while (!tokens_.is(TokenKind::kBlockEnd)) {
       if (!node.values.empty()) tokens_.expect_sign(",");
       Target to = one_target(false);
       tokens_.expect_sign("=");

@@ -18,9 +18,9 @@ class TokenStream {
     if (at_ + 1 < tokens_.size()) ++at_;
     return token;
   }
-  bool is(Token::Kind kind) const { return current().kind == kind; }
-  bool is_sign(std::string_view sign) const { return is(Token::Kind::kSign) && current().text == sign; }
-  bool is_name(std::string_view name) const { return is(Token::Kind::kName) && current().text == name; }
+  bool is(TokenKind kind) const { return current().kind == kind; }
+  bool is_sign(std::string_view sign) const { return is(TokenKind::kSign) && current().text == sign; }
+  bool is_name(std::string_view name) const { return is(TokenKind::kName) && current().text == name; }
   bool take_sign(std::string_view sign) {
     if (!is_sign(sign)) return false;
     next();
@@ -39,10 +39,10 @@ class TokenStream {
     if (!take_name(name)) fail("expected '" + std::string(name) + "', got " + shown());
   }
   std::string expect_any_name() {
-    if (!is(Token::Kind::kName)) fail("expected a name, got " + shown());
+    if (!is(TokenKind::kName)) fail("expected a name, got " + shown());
     return next().text;
   }
-  void expect(Token::Kind kind, const char* what) {
+  void expect(TokenKind kind, const char* what) {
     if (!is(kind)) fail(std::string("expected ") + what + ", got " + shown());
     next();
   }
@@ -50,13 +50,13 @@ class TokenStream {
   /// The current token in words.
   std::string shown() const {
     switch (current().kind) {
-      case Token::Kind::kEnd:
+      case TokenKind::kEnd:
         return "the end of the template";
-      case Token::Kind::kPrintEnd:
+      case TokenKind::kPrintEnd:
         return "'}}'";
-      case Token::Kind::kBlockEnd:
+      case TokenKind::kBlockEnd:
         return "'%}'";
-      case Token::Kind::kText:
+      case TokenKind::kText:
         return "a text";
       default:
         return "'" + current().text + "'";

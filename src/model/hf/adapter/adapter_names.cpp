@@ -30,14 +30,10 @@ std::string joined(auto begin, auto end) {
   return text;
 }
 
-bool is_number(const std::string& word) {
-  return !word.empty() && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
-}
-
 /// The first word of "layers.0.": those before it are the prefix.
 Words::const_iterator first_layer(const Words& words) {
   for (auto word = words.begin(); word != words.end() && word + 1 != words.end(); ++word)
-    if (*word == "layers" && is_number(word[1])) return word;
+    if (*word == "layers" && is_digits(word[1])) return word;
   return words.end();
 }
 

@@ -12,7 +12,8 @@
 namespace moeloom {
 namespace {
 
-constexpr std::size_t kLongest = 512;  // of what strangers write, which is matched with each module's name
+constexpr std::size_t kLongestPattern =
+    512;  // of what strangers write, which is matched with each module's name
 
 /// Of letters, digits and dots: most patterns are names, of which a file may have one for every module.
 bool is_name(const std::string& pattern) {
@@ -36,13 +37,14 @@ std::function<bool(const std::string&)> matcher_of(const std::string& pattern, c
     throw ConfigError({"\"" + key + "\": the pattern \"" + pattern + "\" " + why + "; " + kMergeFirst},
                       Cause::kData);
   };
-  if (pattern.size() > kLongest) refuse("is longer than " + std::to_string(kLongest) + " characters");
+  if (pattern.size() > kLongestPattern)
+    refuse("is longer than " + std::to_string(kLongestPattern) + " characters");
   try {
     // The matching of libstdc++ that takes polynomial time.
     const auto regex = std::make_shared<const std::regex>(
         "(.*\\.)?(" + pattern + ")", std::regex::ECMAScript | std::regex_constants::__polynomial);
     return [regex](const std::string& module) {
-      return module.size() <= kLongest && std::regex_match(module, *regex);
+      return module.size() <= kLongestPattern && std::regex_match(module, *regex);
     };
   } catch (const std::regex_error&) {
     refuse("is no regular expression that is known here");

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kListed = 20;
+constexpr std::size_t kListedTexts = 20;
 constexpr Index kLargestRank = Index{1} << 16;
 
 /// The names of parameters that have factors of their own, as PEFT matches them.
@@ -279,7 +279,7 @@ AdapterSettings adapter_settings(const Document& document, const TensorShapes& t
   doubtful.add_to(violations);
   if (violations.empty()) return settings;
   std::vector<std::string> texts = violations.list();
-  if (texts.size() > kListed) texts.resize(kListed);
+  if (texts.size() > kListedTexts) texts.resize(kListedTexts);
   for (std::string& text : texts) text = file + ": " + text;
   throw ConfigError(std::move(texts), Cause::kData);
 }

@@ -12,13 +12,14 @@
 namespace moeloom {
 namespace {
 
-constexpr std::size_t kLongest = 2048;  // of what strangers write, which is matched with each module's name
+constexpr std::size_t kLongestName =
+    2048;  // of what strangers write, which is matched with each module's name
 
 /// Whose q_proj and v_proj PEFT takes where target_modules is null.
 constexpr std::array kWithDefault = {"llama", "llama4", "mistral", "mixtral",    "qwen2",
                                      "qwen3", "gemma",  "gemma2",  "gemma3_text"};
 
-bool ends_with_name(const std::string& module, const std::string& name) {
+bool ends_with_words(const std::string& module, const std::string& name) {
   return module == name || module.ends_with("." + name);
 }
 
@@ -45,10 +46,6 @@ std::string in_small_letters(std::string text) {
   return text;
 }
 
-bool is_number(const std::string& word) {
-  return !word.empty() && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
-}
-
 ModuleNames names_in(const Document& document, const std::string& key) {
   if (document.is_list(key)) return ModuleNames(document.texts(key));
   const std::string text = document.text(key);
@@ -68,12 +65,12 @@ ModuleNames default_targets(const Document& document, const std::string& model_t
 ModuleNames::ModuleNames(std::vector<std::string> ends)
     : contain_([ends = std::move(ends)](const std::string& module) {
         return std::ranges::any_of(ends,
-                                   [&](const std::string& name) { return ends_with_name(module, name); });
+                                   [&](const std::string& name) { return ends_with_words(module, name); });
       }) {}
 
 ModuleNames ModuleNames::of_pattern(const std::string& pattern) {
   ModuleNames names;
-  if (pattern.size() > kLongest || !is_common_syntax(pattern)) return names;
+  if (pattern.size() > kLongestName || !is_common_syntax(pattern)) return names;
   try {
     // The matching of libstdc++ that takes polynomial time.
     const auto regex = std::make_shared<const std::regex>(
@@ -85,7 +82,7 @@ ModuleNames ModuleNames::of_pattern(const std::string& pattern) {
 }
 
 std::optional<bool> ModuleNames::contain(const std::string& module) const {
-  if (!contain_ || module.size() > kLongest) return std::nullopt;
+  if (!contain_ || module.size() > kLongestName) return std::nullopt;
   return contain_(module);
 }
 
@@ -127,7 +124,7 @@ std::optional<bool> AdapterTargets::is_in_layers(const std::string& module) cons
   const auto found_behind = [&](const auto& fits) -> std::optional<std::string> {
     std::string before = words.front();
     for (std::size_t i = 1; i + 1 < words.size(); before += "." + words[i++])
-      if (is_number(words[i]) && fits(before)) return words[i];
+      if (is_digits(words[i]) && fits(before)) return words[i];
     return std::nullopt;
   };
   if (before_layers_.empty()) {

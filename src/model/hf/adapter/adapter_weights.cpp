@@ -27,12 +27,6 @@ constexpr std::size_t kListed = 20;
   throw ConfigError(std::move(complaints), Cause::kData);
 }
 
-std::string shape_text(const std::vector<Index>& shape) {
-  std::string text = "[";
-  for (const Index size : shape) text += (text.size() == 1 ? "" : ",") + std::to_string(size);
-  return text + "]";
-}
-
 /// Training goes on with one product for all experts of a layer, which wants factors of each, all of one rank
 /// and scale.
 void require_whole_parts(const ModelConfig& config) {

@@ -53,10 +53,6 @@ std::vector<float> numbers_of(const Writing& writing, const TensorPiece& piece) 
   return values;
 }
 
-bool is_float(DType type) {
-  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
-}
-
 void write_piece(const Writing& writing, const TensorSpec& spec, const TensorPiece& piece,
                  ShardWriter& writer) {
   const auto& [source, format] = writing;
@@ -147,7 +143,7 @@ void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::
   std::vector<TensorSpec> specs;
   for (TensorRecipe& recipe : recipes) {
     check_that_pieces_cover(recipe);
-    if (format.dtype && is_float(recipe.spec.dtype))
+    if (format.dtype && is_weight_type(recipe.spec.dtype))
       recipe.spec.dtype = stays_fp32(family, recipe.spec.name) ? DType::kF32 : *format.dtype;
     specs.push_back(recipe.spec);
   }

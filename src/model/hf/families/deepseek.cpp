@@ -7,8 +7,6 @@ namespace {
 /// One wide MLP in place of n_shared_experts.
 const SharedExpertRule kSharedExperts = {
     .width_key = "n_shared_experts", .counts_experts = true, .name = "shared_experts"};
-const RouterRule kSigmoidRouter = {.score = RouterScore::kSigmoid, .divide = {DivideBy::kSumPlus, 1e-20f}};
-
 const Family kDeepseekV3 = {
     .model_type = "deepseek_v3",
     .architecture = "DeepseekV3ForCausalLM",

@@ -5,6 +5,8 @@
 
 namespace moeloom {
 
+inline const RouterRule kSigmoidRouter = {.score = RouterScore::kSigmoid,
+                                          .divide = {DivideBy::kSumPlus, 1e-20f}};
 inline const BiasRule kAttentionBias = {.key = "attention_bias"};  // of q, k, v and o
 
 inline const FixedKey kNoWindow = {"sliding_window", {}, "attention of this family sees all earlier tokens"};

@@ -4,8 +4,6 @@
 namespace moeloom {
 namespace {
 
-const RouterRule kSigmoidRouter = {.score = RouterScore::kSigmoid, .divide = {DivideBy::kSumPlus, 1e-20f}};
-
 SharedExpertRule shared_experts(const std::string& count, Index fallback = 1) {
   return {.width_key = count, .counts_experts = true, .fallback = fallback, .name = "shared_experts"};
 }

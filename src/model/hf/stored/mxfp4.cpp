@@ -34,12 +34,6 @@ void decode(std::span<const std::byte> blocks, std::span<const std::byte> scales
   }
 }
 
-std::string shape_text(const std::vector<Index>& shape) {
-  std::string text;
-  for (const Index size : shape) text += (text.empty() ? "[" : ",") + std::to_string(size);
-  return text.empty() ? "[]" : text + "]";
-}
-
 std::string part_complaint(const TensorInfo& found, const std::string& name,
                            const std::vector<Index>& shape) {
   if (found.dtype == DType::kU8 && found.shape == shape) return "";

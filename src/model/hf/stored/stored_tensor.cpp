@@ -20,14 +20,8 @@ constexpr std::array kActivationEndings = {"input_scale", "activation_scale", "o
 constexpr Index kReadAtOnce = Index{1} << 22;  // elements; a thread's part of them is
 constexpr Index kPart = Index{1} << 16;
 
-std::string shape_text(const Shape& shape) {
-  std::string text;
-  for (const Index size : shape) text += (text.empty() ? "[" : ",") + std::to_string(size);
-  return text.empty() ? "[]" : text + "]";
-}
-
 bool is_scale_type(DType type) {
-  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16 || type == DType::kF8E8M0;
+  return is_weight_type(type) || type == DType::kF8E8M0;
 }
 
 /// A shape that scales may have, and what it means then.

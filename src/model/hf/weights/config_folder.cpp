@@ -45,10 +45,6 @@ CheckpointNames names_in(std::shared_ptr<const SafetensorsFolder> source, const 
 /// Elements that are compared at once.
 constexpr Index kPiece = Index{1} << 16;
 
-bool is_float(DType type) {
-  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
-}
-
 /// Of two tensors of one shape in different formats, whether any number differs.
 bool values_differ(const SafetensorsFolder& folder, const std::string& one, const std::string& other) {
   const Index all = folder.info(one).elements();
@@ -69,7 +65,8 @@ bool differ(const SafetensorsFolder& folder, const std::string& one, const std::
   if (!folder.has(one) || !folder.has(other)) return false;
   const TensorInfo &first = folder.info(one), &second = folder.info(other);
   if (first.shape != second.shape) return false;
-  if (first.dtype != second.dtype && !(is_float(first.dtype) && is_float(second.dtype))) return true;
+  if (first.dtype != second.dtype && !(is_weight_type(first.dtype) && is_weight_type(second.dtype)))
+    return true;
   const bool alike = first.dtype == second.dtype
                          ? std::ranges::equal(folder.file_of(one).raw(one), folder.file_of(other).raw(other))
                          : !values_differ(folder, one, other);

@@ -20,20 +20,7 @@ namespace {
 constexpr std::size_t kListedViolations = 20;
 // Pages of the files beyond that are given back while weights are read: a run may hold little more than
 // these.
-constexpr Index kReadAtOnce = Index{1} << 28;
-
-std::string shape_text(const std::vector<Index>& shape) {
-  std::string text;
-  for (const Index size : shape) {
-    text += text.empty() ? "[" : ",";
-    text += std::to_string(size);
-  }
-  return text.empty() ? "[]" : text + "]";
-}
-
-bool is_readable(DType type) {
-  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
-}
+constexpr Index kHeldPages = Index{1} << 28;
 
 /// What is wrong with a tensor that the model needs; empty if nothing is.
 std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder, const StoredForm& form) {
@@ -51,7 +38,7 @@ std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder,
   if (found.shape != wanted.shape)
     return tensor + "expected " + shape_text(wanted.shape) + ", found " + shape_text(found.shape);
   if (is_fp8(found.dtype)) return fp8_complaint(folder, form, wanted.name);
-  if (!is_readable(found.dtype))
+  if (!is_weight_type(found.dtype))
     return tensor + "expected F32, BF16 or F16, found " + std::string(name_of(found.dtype));
   return "";
 }
@@ -221,7 +208,7 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
     store.leave(*parameter);
     const Index bytes = slice->rows * parameter->spec.cols * Index{sizeof(float)};
     const Index before = read.fetch_add(bytes);
-    if (before / kReadAtOnce != (before + bytes) / kReadAtOnce) folder.forget();
+    if (before / kHeldPages != (before + bytes) / kHeldPages) folder.forget();
     go_on(board);
   });
   store.leave_all();

@@ -21,9 +21,9 @@ struct RebalancedCourse {
 
 RebalancedCourse rebalanced_course_of(const MeshShape& shape, const TrainingRunSettings& settings) {
   TrainingRun run(shape, settings);
-  RebalancedCourse course{run.losses(4), 0, {}, {}, {}, 0};
+  RebalancedCourse course{run.losses(2), 0, {}, {}, {}, 0};
   course.validation = run.trainer.evaluate({run.sampler.train(7, 0, run.mesh.world().rank())});
-  const StepReport report = run.trainer.step(4);
+  const StepReport report = run.trainer.step(2);
   course.rows_per_expert = report.rows_per_expert;
   course.rebalance = sum_over(run.mesh.world(), report.rebalance);
   course.replicas = total(sum_over(run.mesh.world(), run.decoder.rebalance_counts())).replicas;
@@ -100,8 +100,11 @@ TEST(TrainerRebalance, HasTheSameBitsForAdaptersBesideWeightsInFp32Bf16AndF16) {
   for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared}) {
     std::vector<NamedRun> cases = runs_that_may_differ({.dispatcher = kind});
     std::erase_if(cases, [](const NamedRun& run) { return !run.settings.frozen.empty(); });
+    std::size_t ways = 0;
     for (const auto& [name, settings] : cases)
       for (const Storage base_stored : {Storage::kFp32, Storage::kBf16, Storage::kF16}) {
+        const std::size_t way = ways++;  // each case with each storage takes minutes on more ranks
+        if (world > 2 && (way / 3 + way) % 3 != 0) continue;
         SCOPED_TRACE(std::string(name_of(kind)) + ", " + name + ", " + std::string(name_of(base_stored)));
         expect_the_course_without(shape_of(1, world), with_adapter(settings, base_stored));
       }

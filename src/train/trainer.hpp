@@ -79,6 +79,12 @@ struct StepReport {
   std::vector<std::vector<Index>> chosen_per_expert;
   Index row_slices = 1;                // the most that a layer ran in, for its row budget
   std::vector<RoutingReport> routing;  // [layer], of the same tokens; zeros if dense
+
+  /// Time that is of this step, too.
+  void add(Phase phase, double more) {
+    phase_seconds[static_cast<std::size_t>(phase)] += more;
+    seconds += more;
+  }
 };
 
 class Trainer {

@@ -21,9 +21,10 @@ enum class Phase {
   kCombine,    // results come back to their tokens
   kLoss,       // head and cross entropy
   kReduce,     // gradients are summed over ranks
-  kOptimizer   // clipping, update, new weights to all
+  kOptimizer,  // clipping, update, new weights to all
+  kReport  // after a step: ranks tell each other of it, behind weights that still travel; lines are written
 };
-inline constexpr std::size_t kPhases = 13;
+inline constexpr std::size_t kPhases = 14;
 /// In small letters without the k: "attention".
 std::string_view name_of(Phase phase);
 

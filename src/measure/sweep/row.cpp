@@ -66,7 +66,8 @@ void read(const Document& from, const std::string& name, Index& field) {
   field = from.integer(name);
 }
 void read(const Document& from, const std::string& name, double& field) {
-  field = from.number(name);
+  // Of an earlier version, which did not have the phase yet.
+  field = name.starts_with("ms_") ? from.number_or(name, 0) : from.number(name);
 }
 void read(const Document& from, const std::string& name, bool& field) {
   field = from.boolean(name);

@@ -159,6 +159,7 @@ StepMetrics metrics_of(const Document& object) {
   metrics.seconds = object.number_or_nan("seconds").value_or(0);
   metrics.start_seconds = object.number_or_nan("start_seconds").value_or(0);
   metrics.save_seconds = object.number_or_nan("save_seconds").value_or(0);
+  metrics.eval_seconds = object.number_or_nan("eval_seconds").value_or(0);
   metrics.tokens_seen = object.integer_or("tokens_seen", 0);
   metrics.message_bytes = object.integer_or("message_bytes", 0);
   metrics.network_bytes = object.integer_or("network_bytes", 0);
@@ -204,6 +205,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   object.set("seconds", metrics.seconds);
   if (metrics.start_seconds > 0) object.set("start_seconds", metrics.start_seconds);
   if (metrics.save_seconds > 0) object.set("save_seconds", metrics.save_seconds);
+  if (metrics.eval_seconds > 0) object.set("eval_seconds", metrics.eval_seconds);
   object.set("tokens_seen", metrics.tokens_seen);
   object.set("message_bytes", metrics.message_bytes);
   object.set("network_bytes", metrics.network_bytes);

@@ -47,9 +47,12 @@ struct StepMetrics {
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double tokens_per_s = 0;
+  /// Of the slowest rank: `phases`, which are means over ranks. With the three below, lines add up to the
+  /// time from a process's start to its last step.
   double seconds = 0;
   double start_seconds = 0;  // of the first step of a process: from its start to that step; no key if 0
   double save_seconds = 0;   // that saves held the steps since the line before; no key if 0
+  double eval_seconds = 0;   // of the validation that val_loss is from; no key if 0
   Index tokens_seen = 0;
   Index message_bytes = 0;  // by all ranks
   Index network_bytes = 0;  // of those, the dispatcher's between nodes

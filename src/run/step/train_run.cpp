@@ -5,6 +5,7 @@
 #include "moeloom/run/stop_signals.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <new>
@@ -42,6 +43,10 @@ TrainerSettings with_hooks(TrainerSettings settings, RunRouting& routing, RunWat
     watch.meet_gradients(place.step);
   };
   return settings;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 /// One rank may meet this alone: it cannot be agreed on.
@@ -168,9 +173,12 @@ RunEnd TrainRun::end_once() {
 bool TrainRun::one_step() {
   const RunOptions& asked = run_.options.run;
   const auto train = [&] { return trainer_.step(next_step_); };
-  const StepReport report = trace_ && trace_->covers(next_step_)
-                                ? trace_->record(next_step_, model_->decoder.clock(), train)
-                                : train();
+  StepReport report = trace_ && trace_->covers(next_step_)
+                          ? trace_->record(next_step_, model_->decoder.clock(), train)
+                          : train();
+  const auto trained = std::chrono::steady_clock::now();
+  model_->decoder.clock().enter(Phase::kReport);
+  report.add(Phase::kReport, reporting_seconds_);
   if (run_.host.step_took) run_.host.step_took(report.seconds);
   routing_.end_step(report, outputs_, run_.log);
   WorldStep all =
@@ -184,13 +192,17 @@ bool TrainRun::one_step() {
   adapter_watch_.step(report);
   all.metrics.save_seconds = saver_.take_held();
   ++next_step_;
-  if (signal_ == 0 && asked.eval_every > 0 && next_step_ % asked.eval_every == 0 && another())
+  if (signal_ == 0 && asked.eval_every > 0 && next_step_ % asked.eval_every == 0 && another()) {
+    const auto told = std::chrono::steady_clock::now();
     all.metrics.val_loss = validate();
+    all.metrics.eval_seconds = seconds_since(told);
+  }
   recorder_.record(report, all.metrics);
   if (all.metrics.val_loss) recorder_.show();
   if (trace_ && trace_->ends_with(report.step)) write_trace();
   stop_if_none_is_finite(report);
   saver_.after_step(done(), all, !report.skipped);
+  reporting_seconds_ = seconds_since(trained) - saver_.held_untold() - all.metrics.eval_seconds;
   return !report.skipped;
 }
 

@@ -63,6 +63,8 @@ class TrainRun {
   Recorder recorder_;
   Saver saver_;
   Index skipped_in_a_row_ = 0;
+  double reporting_seconds_ =
+      0;            // after the last step, but for saving and validating; of the next one's time
   int signal_ = 0;  // that asks the run to stop; 0: none
   bool stopped_ = false;
   std::optional<RunEnd> ended_;

@@ -71,6 +71,10 @@ TEST(SweepRow, ADocumentWithoutAFieldIsRefusedByItsName) {
   Document document = document_of(point_row(kPoint, 1));
   document.erase("rank_load");
   EXPECT_NE(testing::message_of<IoError>([&] { row_from(document); }).find("rank_load"), std::string::npos);
+  document = document_of(point_row(kPoint, 1));
+  document.erase("ms_report");
+  EXPECT_EQ(row_from(document).phase_ms[static_cast<std::size_t>(Phase::kReport)], 0)
+      << "as it was written once";
 }
 
 TEST(SweepRow, CsvHasAHeadingAndALineARowWithQuotesWhereTheyAreNeeded) {

@@ -51,15 +51,16 @@ TEST(Metrics, EveryLineHasTheKeysThatScriptsRelyOn) {
   EXPECT_EQ(metrics_line(step(3)).find('\n'), std::string::npos);
 }
 
-TEST(Metrics, StartingAndSavingAreReadAsTheyWereWrittenAndLeftOutWhereThereWasNone) {
+TEST(Metrics, StartingSavingAndValidatingAreReadAsTheyWereWrittenAndLeftOutWhereThereWasNone) {
   const TemporaryFolder folder;
   StepMetrics first = step(1);
-  first.start_seconds = 1.5, first.save_seconds = 0.25;
+  first.start_seconds = 1.5, first.save_seconds = 0.25, first.eval_seconds = 0.5;
   write_bytes(folder.path() / "m", metrics_line(first) + "\n" + metrics_line(step(2)) + "\n");
   const std::vector<StepMetrics> steps = read_metrics(folder.path() / "m");
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].start_seconds, 1.5);
   EXPECT_EQ(steps[0].save_seconds, 0.25);
+  EXPECT_EQ(steps[0].eval_seconds, 0.5);
   EXPECT_EQ(steps[1].start_seconds, 0);
   EXPECT_EQ(metrics_line(step(2)).find("start_seconds"), std::string::npos);
 }

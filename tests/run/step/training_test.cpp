@@ -6,7 +6,9 @@
 #include "report/page.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "open/run_folder.hpp"
 #include "small_run.hpp"
@@ -121,6 +123,37 @@ TEST_F(TrainingInAProgram, ShowsItsPageAtValidationsAndIsNotTakenForEndedByIt) {
   EXPECT_EQ(run_to_its_end(training), RunEnd::kDone);
   EXPECT_FALSE(shows_running(testing::read_bytes(page)));
   EXPECT_FALSE(lacks_its_end(asked.run));
+}
+
+/// Each instant from the end of the first step to that of the last is of one line; the host's own, after each
+/// step, of the next one's.
+TEST_F(TrainingInAProgram, LinesOfTheMetricsAddUpToTheTimeBetweenEndsOfSteps) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> ends;
+  RunHost host;
+  host.step_took = [&](double) {
+    ends.push_back(Clock::now());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  TrainOptions asked = options("run");
+  asked.run.steps = 5;
+  asked.run.eval_every = 2;
+  asked.run.eval_sequences = 64;
+  asked.run.save_every = 3;
+  Training training(Communicator::self(), asked, host);
+  run_to_its_end(training);
+  const std::vector<StepMetrics> lines = read_metrics(folder_ / "run/metrics.jsonl");
+  ASSERT_EQ(lines.size(), 5u);
+  double told = lines[0].eval_seconds;
+  for (std::size_t i = 1; i < 5; ++i) {
+    told += lines[i].seconds + lines[i].save_seconds + lines[i].eval_seconds;
+    EXPECT_GE(lines[i].seconds_by_phase.at("report"), 0.05) << "in which the host slept";
+    EXPECT_EQ(lines[i].eval_seconds > 0, lines[i].val_loss.has_value());
+  }
+  told -= lines[4].eval_seconds;
+  const double took = std::chrono::duration<double>(ends.back() - ends.front()).count();
+  EXPECT_LE(told, took);
+  EXPECT_GE(told, 0.99 * took);
 }
 
 TEST_F(TrainingInAProgram, WhatEndsBeforeItsLastStepIsStoppedThere) {

@@ -45,7 +45,7 @@ const std::vector<Part>& parts() {
       {"dense", {Phase::kEmbed, Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kOther}},
       {"loss", {Phase::kLoss}},
       {"exchange", {Phase::kPlan, Phase::kDispatch, Phase::kCombine}},
-      {"reduce", {Phase::kReduce}},
+      {"reduce", {Phase::kReduce, Phase::kReport}},
       {"optimizer", {Phase::kOptimizer}}};
   return all;
 }

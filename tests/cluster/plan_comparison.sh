@@ -6,8 +6,8 @@
 #
 # RANKS a host; without cases: 2 hosts of one rank, 2 of two and 4 of one, at 1 Gbit/s and 200 Mbit/s. Each rank has a
 # share of a processor to itself (bench/moe/host_quota.sh), which others cannot take and a rank that waits does not lend:
-# QUOTA percent, by default 80 % of all processors in equal parts. Rates are of processor time, and so that share of what
-# was measured.
+# QUOTA percent, by default 80 % of all processors in equal parts. The kernel gives less of it than it says where it stops
+# a group at a tick of its clock; calibrate measures how much it is.
 #
 # Every way of plan's is trained as plan has it: ep = 1, that of a host's ranks and of all, by alltoall and hierarchical,
 # with what travels under products where train lets it and with nothing that does. In each of ROUNDS (2) they take
@@ -51,25 +51,21 @@ make_hosts "$hosts"
 make_quota "$quota"
 shape_links "$rate"
 export MOELOOM_HOSTS=$hosts OMPI_MCA_mpi_yield_when_idle=0
-# Each line behind the moment at which it came.
-stamped() { while IFS= read -r line; do echo "$EPOCHREALTIME $line"; done; }
 on_all() {
   on 0 timeout -k 5 300 "$root/launch/with-env.sh" mpirun --hostfile "$(hostfile "$on_host")" -n "$ranks" \
-    "${under_quota[@]}" "$MOELOOM_BUILD/moeloom" "$@" 2>&1 | stamped > "$scratch/log" || fail "$*: $(cat "$scratch/log")"
+    "${under_quota[@]}" "$MOELOOM_BUILD/moeloom" "$@" > "$scratch/log" 2>&1 || fail "$*: $(cat "$scratch/log")"
 }
 echo "$hosts hosts of $on_host rank(s), $rate each way, $quota % of a processor a rank, load" \
   "$(cut -d' ' -f1 /proc/loadavg): ${model[*]}, $sequences sequences of 256 a rank"
 on_all calibrate "${model[@]}" --threads 1
 grep -o 'exchange between nodes.*' "$scratch/log"
 
-# train NAME EP DISPATCHER OVERLAP REDUCE GATHER: its steps behind those that NAME has, and the seconds from the end of one
-# to the end of the next: where weights travel, `seconds` of a step lacks what they hold up between two.
+# train NAME EP DISPATCHER OVERLAP REDUCE GATHER: its steps behind those that NAME has.
 train() {
   on_all train "${model[@]}" --threads 1 --global-batch $((sequences * ranks)) --seq-len 256 --steps "$steps" \
     --eval-every 0 --heldout 0 --sample-chars 0 --save-every 0 --data "$scratch/corpus.txt" --overwrite true --ep "$2" \
     --dispatcher "$3" --overlap "$4" --overlap-grad-reduce "$5" --overlap-param-gather "$6" --log-every 1 --run "$scratch/run"
   tail -n +3 "$scratch/run/metrics.jsonl" >> "$scratch/steps-$1"
-  awk '/ step=/ { if (n++ > 1) print $1 - last; last = $1 }' "$scratch/log" >> "$scratch/seconds-$1"
 }
 
 # An untrained router's choices are not even: the plan is told by how much.
@@ -88,21 +84,6 @@ plan() {
     --json "$scratch/plan-$1.json" > "$scratch/log" 2>&1 || fail "plan: $(cat "$scratch/log")"
 }
 plan auto # measures what experts take, and keeps it
-python3 - "$(find "$XDG_CACHE_HOME" -name '*rates.json')" "$quota" << 'END'
-import json, sys
-path, share = sys.argv[1], int(sys.argv[2]) / 100
-kept = json.load(open(path))
-def slower(value):
-    if isinstance(value, list):
-        return [slower(each) for each in value]
-    if not isinstance(value, dict):
-        return value * share
-    own = {"ranks", "node_ranks", "expert_slowdown", "network_tcp", "network_message_seconds", "network_bytes_per_second",
-           "slowest_host", "link_median_bytes_per_second", "link_slowest_bytes_per_second"}
-    return {key: each if key in own else each / share if key.endswith("seconds") else slower(each)
-            for key, each in value.items()}
-json.dump({key: slower(each) if isinstance(each, dict) else each for key, each in kept.items()}, open(path, "w"))
-END
 for overlap in auto off; do plan "$overlap"; done
 
 # A line a way: its name, the words of train(), and what is predicted.
@@ -142,8 +123,7 @@ rows = []
 for line in (scratch / "ways").read_text().splitlines():
     name, ep, way, overlap, reduce, gather, predicted = line.split()
     steps = [json.loads(step) for step in (scratch / f"steps-{name}").read_text().splitlines()]
-    apart = statistics.median(map(float, (scratch / f"seconds-{name}").read_text().split()))
-    measured = 1e3 * max(apart, statistics.median(step["seconds"] for step in steps))  # lines may come late, and together
+    measured = 1e3 * statistics.median(step["seconds"] for step in steps)
     predicted = float(predicted)
     rows.append((name, 1e3 * predicted, measured))
     error = 1e3 * predicted / measured - 1

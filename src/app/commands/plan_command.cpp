@@ -161,9 +161,9 @@ void print_row(const PredictedPoint& p) {
               rounded_text(p.tokens_per_second()).c_str(),
               ms({Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kEmbed, Phase::kOther}).c_str(),
               ms({Phase::kExperts}).c_str(), ms({Phase::kPlan, Phase::kDispatch, Phase::kCombine}).c_str(),
-              ms({Phase::kLoss}).c_str(), ms({Phase::kReduce}).c_str(), ms({Phase::kOptimizer}).c_str(),
-              bytes_text(p.memory.total()).c_str(), bytes_text(p.message_bytes).c_str(), p.bottleneck.c_str(),
-              p.fits ? "" : "; does not fit");
+              ms({Phase::kLoss}).c_str(), ms({Phase::kReduce, Phase::kReport}).c_str(),
+              ms({Phase::kOptimizer}).c_str(), bytes_text(p.memory.total()).c_str(),
+              bytes_text(p.message_bytes).c_str(), p.bottleneck.c_str(), p.fits ? "" : "; does not fit");
 }
 
 void print_table(const std::vector<PredictedPoint>& points, Index rows) {

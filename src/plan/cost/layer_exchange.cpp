@@ -88,8 +88,11 @@ ExchangeSeconds overlapped_exchange(const ModelConfig& config, const Job& job, c
           std::lerp(copies.combine, bytes.combine, left) + answers};
 }
 
-double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange) {
-  return (busiest - 1) * (expert_seconds + (exchange.dispatch + exchange.combine) / 2);
+double waiting_seconds(double busiest, Index on_node, double expert_seconds,
+                       const ExchangeSeconds& exchange) {
+  const double computed = (busiest - 1) * expert_seconds, mine = 1 / real(on_node);
+  return computed + (busiest - 1) * mine * (exchange.dispatch + exchange.combine) / 2 -
+         std::min(computed, (1 - mine) * exchange.combine);
 }
 
 double plan_seconds_of_layer(const ModelConfig& config, const Job& job, const MachineRates& machine,

@@ -35,8 +35,10 @@ double share_of_last_chunk(DispatcherKind kind, const ExchangeCase& exchange, In
 ExchangeSeconds overlapped_exchange(const ModelConfig& config, const Job& job, const ExchangeRates& rates,
                                     double expert_seconds);
 /// What uneven routing adds to combine, where the others wait: b = mean_busiest_load(); (b - 1) of the
-/// experts, and of half of both exchanges, because a rank sends or gets back as many rows as any.
-double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange);
+/// experts, and of half of both exchanges, because a rank sends or gets back as many rows as any. Of m ranks
+/// of the row on a node, whose link they share, (b - 1) / m of the exchanges; and as long as the busiest one
+/// computes, the others' rows, (m - 1) / m of the combine, are on their way.
+double waiting_seconds(double busiest, Index on_node, double expert_seconds, const ExchangeSeconds& exchange);
 /// Slots sorted: T K / slots a second. Counts: a message to each rank of the node, and where ep leaves it
 /// rounds between nodes as Open MPI's MPI_Alltoall makes for few bytes: one, because all are posted at once,
 /// and from 16 ranks on ceil(log2 ep) (Bruck et al. 1997; coll/tuned,

@@ -75,6 +75,19 @@ struct MadeShares {
   double dense = 1, experts = 1;
 };
 
+/// Of sums of a few words over all ranks, one after the other.
+double small_sums_seconds(Index sums, const Job& job, const ExchangeRates& links) {
+  const Index world = job.layout.mesh.world(), near = std::min(job.layout.ranks_per_node, world);
+  return real(sums) * (real(std::bit_width(at(near - 1))) * links.node_message_seconds +
+                       real(std::bit_width(at(ceil_div(world, near) - 1))) * links.network_message_seconds);
+}
+
+/// Ranks of a row of ep whose rows leave by the same link; 1 where none do.
+Index sharers_of_link(const Job& job) {
+  const Index near = job.layout.ep_on_node();
+  return near < job.layout.mesh.ep ? near : 1;
+}
+
 void add_micro_batch(const ModelConfig& config, const Job& job, const Local& local,
                      const ExchangeRates& links, double expert_seconds, const MadeShares& made,
                      PhaseSeconds& seconds) {
@@ -88,7 +101,8 @@ void add_micro_batch(const ModelConfig& config, const Job& job, const Local& loc
   const ExchangeSeconds exchange = overlapped_exchange(config, job, links, experts);
   of(seconds, Phase::kDispatch) += sparse * exchange.dispatch;
   of(seconds, Phase::kCombine) +=
-      sparse * (exchange.combine + waiting_seconds(mean_busiest_load(job), experts, exchange));
+      sparse *
+      (exchange.combine + waiting_seconds(mean_busiest_load(job), sharers_of_link(job), experts, exchange));
   of(seconds, Phase::kPlan) += sparse * plan_seconds_of_layer(config, job, local.machine, links);
   of(seconds, Phase::kExperts) += made.experts * sparse * experts;
   if (job.keeping.recompute != Recompute::kNone) {
@@ -99,7 +113,8 @@ void add_micro_batch(const ModelConfig& config, const Job& job, const Local& loc
   of(seconds, Phase::kDense) += local.elementwise(5 * stream);  // the final norm both ways
   of(seconds, Phase::kEmbed) += local.elementwise(5 * stream);  // looked up, and added to the gradient
   of(seconds, Phase::kLoss) +=
-      made.dense * local.slowdown * per(head_flops(config, job.tokens()), local.machine.head_flops);
+      made.dense * local.slowdown * per(head_flops(config, job.tokens()), local.machine.head_flops) +
+      small_sums_seconds(config.has_experts() ? 3 : 2, job, links);  // losses, targets, what routers chose
 }
 
 /// Of Muon's Newton-Schulz: three products an iteration, X X^T, its square, and that times X.
@@ -277,6 +292,9 @@ PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<Parameter
   for (std::size_t i = 0; i < kPhases; ++i) seconds[i] = real(job.batch.micro_batches) * micro_batch[i];
   add_update(trained_elements(specs), of_embedding(specs), job, local, links, product_seconds(micro_batch),
              seconds);
+  of(seconds, Phase::kReduce) +=
+      small_sums_seconds(config.has_experts() ? 2 : 1, job, links);  // norm, scores
+  of(seconds, Phase::kReport) += small_sums_seconds(1, job, links);
   if (const double flops = muon_flops(specs, job); flops > 0)
     of(seconds, Phase::kOptimizer) += local.dense(flops, kSumChunkRows);
   return seconds;

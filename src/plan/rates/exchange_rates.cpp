@@ -14,7 +14,9 @@ namespace moeloom {
 namespace {
 
 constexpr Index kColumns = 256;  // of a row: 1 KiB
-constexpr Index kSmall = 1, kMiddle = 256, kLarge = 1024;
+constexpr Index kSmall = 1, kLarge = 1024;
+constexpr Index kMostRows = 32768;  // of all pairs of a rank
+constexpr double kStreams = 10;  // times as long as a small exchange: then its bytes are what takes the time
 constexpr int kFewest = 9, kMost = 25;  // rounds
 constexpr double kEnough = 1;           // seconds, of a slow link's
 
@@ -58,11 +60,15 @@ struct Line {
   double bandwidth = 0;
 };
 Line exchange_line(const Communicator& comm, double messages) {
-  const double small = exchange_of(comm, kSmall), middle = exchange_of(comm, kMiddle),
-               large = exchange_of(comm, kLarge);
+  const double small = exchange_of(comm, kSmall);
+  Index rows = kLarge;
+  double large = exchange_of(comm, rows);
+  while (large < kStreams * small && 4 * rows * comm.size() <= kMostRows)
+    large = exchange_of(comm, rows *= 4);
+  const double middle = exchange_of(comm, rows / 4);
   const double others = others_in(comm);
   const double bytes_a_row = static_cast<double>(sizeof(float)) * kColumns * others;
-  const double seconds_a_row = std::max(large - middle, 0.1 * large) / static_cast<double>(kLarge - kMiddle);
+  const double seconds_a_row = std::max(large - middle, 0.1 * large) / static_cast<double>(rows - rows / 4);
   return {std::max(small - kSmall * seconds_a_row, 0.0) / messages, bytes_a_row / seconds_a_row};
 }
 

@@ -1,5 +1,6 @@
 #include "plan/rates/machine_rates.hpp"
 
+#include "comm/control_groups.hpp"
 #include "model/attention/attention.hpp"
 #include "model/loss.hpp"
 #include "model/parts/layer_spec.hpp"
@@ -12,6 +13,7 @@
 #include "train/adamw.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -243,6 +245,29 @@ class Meter {
   double part_;
 };
 
+/// Of a processor's time, what a rank has that never rests, while the others do not either. A quota leaves
+/// less than it says where the kernel stops a group at a tick of its clock.
+double processor_share(const Communicator& world) {
+  constexpr double kSeconds = 1;  // ten periods of the usual quota
+  if (world.all_max(processor_quota() ? 1 : 0) == 0 || threads() > 1) return 1;
+  const auto wall = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  world.barrier();
+  const double begin = wall(), own = rate_clock();
+  while (wall() - begin < kSeconds) continue;
+  return -world.all_max((own - rate_clock()) / (wall() - begin));
+}
+
+/// Rates of processor time -> by the wall.
+void scale(MachineRates& rates, double share) {
+  for (double& rate : rates.dense_flops) rate *= share;
+  for (double* rate : {&rates.attention_flops, &rates.head_flops, &rates.router_tokens, &rates.plan_slots,
+                       &rates.elementwise_bytes, &rates.copy_bytes, &rates.updated_elements})
+    *rate *= share;
+  rates.expert_slowdown /= share;
+}
+
 /// Of the first layer that has it; sizes of none where no layer has.
 AttentionSpec some_attention(const ModelConfig& config) {
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
@@ -293,6 +318,7 @@ MachineRates measure_machine_rates(const RateCase& sizes, const KernelTable& ker
   rates.copy_bytes = meter.copy();
   rates.updated_elements = meter.update();
   rates.expert_slowdown = meter.expert_slowdown();
+  scale(rates, processor_share(world));
   rates.ranks = world.size();
   rates.node_ranks = static_cast<Index>(world.all_max(world.split_by_node().size()));
   measure_exchange(world, rates);

@@ -42,7 +42,8 @@ struct MachineRates {
   double copy_bytes = 0;         // rows through a permutation, read plus written
   double updated_elements = 0;   // AdamW
   // Experts' seconds while all ranks compute theirs, in the mean, over those of a node's first rank alone;
-  // measured of the grouped path, and taken for both.
+  // measured of the grouped path, and taken for both; where a quota takes a rank its processor, by the wall,
+  // as all rates are.
   double expert_slowdown = 1;
   Index ranks = 1;       // that measured together
   Index node_ranks = 1;  // of them on a node, at most

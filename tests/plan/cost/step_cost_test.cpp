@@ -90,7 +90,12 @@ TEST(StepCost, ListsOfRowsCountByTheirMean) {
 }
 
 TEST(StepCost, TheOthersWaitInCombine) {
-  EXPECT_DOUBLE_EQ(waiting_seconds(1.5, 4, {.dispatch = 1, .combine = 3}), 0.5 * (4 + 2));
+  EXPECT_DOUBLE_EQ(waiting_seconds(1.5, 1, 4, {.dispatch = 1, .combine = 3}), 0.5 * (4 + 2));
+  EXPECT_DOUBLE_EQ(waiting_seconds(1.5, 2, 4, {.dispatch = 1, .combine = 3}), 0.5 * (4 + 1) - 1.5)
+      << "of two ranks that share a link one has sent its rows";
+  EXPECT_DOUBLE_EQ(waiting_seconds(1.5, 2, 2, {.dispatch = 1, .combine = 3}), 0.5 * (2 + 1) - 1)
+      << "or those that were computed meanwhile";
+  EXPECT_DOUBLE_EQ(waiting_seconds(1, 2, 4, {.dispatch = 1, .combine = 3}), 0) << "even";
   const ModelConfig config = tiny_config();
   Job job = case_of(1, 2);
   const auto specs = parameter_specs(config, {0, config.num_experts / 2});
@@ -99,7 +104,7 @@ TEST(StepCost, TheOthersWaitInCombine) {
   job.exchange.expert_rows = {{3, 1}, {1, 1}};  // of the two sparse layers, as if of two experts
   const PhaseSeconds uneven = step_seconds(config, specs, job, machine, 0.25);
   const ExchangeSeconds exchange = exchange_seconds_of_layer(config, job, link_rates(machine, job));
-  EXPECT_NEAR(total(uneven) - total(even), 2 * waiting_seconds(1.25, 0.25, exchange), 1e-12);
+  EXPECT_NEAR(total(uneven) - total(even), 2 * waiting_seconds(1.25, 1, 0.25, exchange), 1e-12);
   EXPECT_EQ(uneven[static_cast<std::size_t>(Phase::kExperts)],
             even[static_cast<std::size_t>(Phase::kExperts)]);
 }
@@ -169,6 +174,27 @@ TEST(StepCost, ReductionsOfAStepCrossOnceAtTheEndAndLengthenProductsBesideThem) 
   ASSERT_GT(hidden, 0);
   EXPECT_NEAR(total(end) - total(beside), hidden - tcp_seconds(1e6 * hidden), 1e-9);
   EXPECT_GT(of(beside, Phase::kExperts), of(end, Phase::kExperts));
+}
+
+/// In rounds of a node, then of nodes.
+TEST(StepCost, SumsOfAFewWordsOverAllRanksCount) {
+  const ModelConfig config = tiny_config();
+  const auto specs = parameter_specs(config, {0, config.num_experts});
+  Job job = case_of(8, 1);
+  job.layout.ranks_per_node = 2;
+  const auto seconds = [&](double in_node, double between) {
+    MachineRates machine = even_rates();
+    machine.network_bytes_per_second = 1e18;
+    machine.node_message_seconds = in_node;
+    machine.network_message_seconds = between;
+    return step_seconds(config, specs, job, machine, 0.25);
+  };
+  const PhaseSeconds quick = seconds(1e-9, 0), slow = seconds(1, 100);
+  const auto more = [&](Phase phase) {
+    return slow[static_cast<std::size_t>(phase)] - quick[static_cast<std::size_t>(phase)];
+  };
+  EXPECT_NEAR(more(Phase::kReport), 1 + 2 * 100, 1e-6) << "two ranks a node, four nodes";
+  EXPECT_NEAR(more(Phase::kLoss), 3 * (1 + 2 * 100), 1e-6) << "losses, targets, what routers chose";
 }
 
 TEST(StepCost, CountsTravelAtOnceAndInRoundsBetweenManyRanks) {

@@ -3,8 +3,8 @@
 # Some hosts share this machine's processors, and a waiting rank polls. A quota, in percent of a processor, is therefore
 # given to each host by the kernel (cgroup cpu, periods of 10 ms), so that neither a rank that waits nor one that has
 # less to do makes another one faster: as if each host had a slow processor to itself. 100: no quota, for as many hosts
-# as processors. Ranks are bound to processors in turn, or those of two hosts would at times share one beside an idle one.
-# Linux stops a group at a tick (4 ms): with periods of 2.5 ms, ranks of 40 % got 32, with these 37, and a lone one 40.
+# as processors. Ranks are bound to processors in turn, or those of two hosts would at times share one beside an idle
+# one. Linux stops a group at a tick (4 ms): with periods of 2.5 ms ranks of 40 % got 32, with these 37, a lone one 40.
 # shellcheck shell=bash
 
 groups=/sys/fs/cgroup/cpu/$hosts_prefix

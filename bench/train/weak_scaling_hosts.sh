@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How long is a step of several hosts that share the experts over that of one host by itself with as many tokens?
 #
-#   bench/train/weak_scaling_hosts.sh [HOSTS [RATE [QUOTA [--layers N and what else step_bench takes, for a case of one's own]]]]
+#   bench/train/weak_scaling_hosts.sh [HOSTS [RATE [QUOTA [--layers N and more of step_bench's, a case of one's own]]]]
 #
 # One rank a host, a thread each, ep = HOSTS. Each round takes a step in which every rank trains alone, all experts its
 # own and nobody to exchange with, all ranks at the same time; then steps of all ranks together, with reductions at the

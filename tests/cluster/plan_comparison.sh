@@ -6,8 +6,8 @@
 #
 # RANKS a host; without cases: 2 hosts of one rank, 2 of two and 4 of one, at 1 Gbit/s and 200 Mbit/s. Each rank has a
 # share of a processor to itself (bench/moe/host_quota.sh), which others cannot take and a rank that waits does not lend:
-# QUOTA percent, by default 80 % of all processors in equal parts. The kernel gives less of it than it says where it stops
-# a group at a tick of its clock; calibrate measures how much it is.
+# QUOTA percent, by default 80 % of all processors in equal parts. The kernel gives less than it says, as it stops a
+# group at a tick of its clock; calibrate measures how much.
 #
 # Every way of plan's is trained as plan has it: ep = 1, that of a host's ranks and of all, by alltoall and hierarchical,
 # with what travels under products where train lets it and with nothing that does. In each of ROUNDS (2) they take

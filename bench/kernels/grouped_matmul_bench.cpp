@@ -1,5 +1,8 @@
 // How near do the experts' products come to the multiply-add peak, and how far ahead of a loop over experts?
 //
+// The limit of a product is its multiply-adds at the peak, or its weights, rows and results, each read or
+// written once at a copy's speed, whichever takes longer.
+//
 // With --dtype bf16 ours multiplies bf16 and the peak is that of its dot products or tiles; the rivals stay
 // fp32.
 //
@@ -8,6 +11,7 @@
 // masters in fp32, as a step's only micro-batch does, or in bf16 (--masters split, frozen weights), or frozen
 // in F16, beside which the same numbers in bf16 are a rival; or packed faces, whose packing is not part of
 // the time.
+#include "measure/copies.hpp"
 #include "measure/workload.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
@@ -122,6 +126,32 @@ class Product {
     return {ConstHalfView(bf16_.data(), masters_.rows(), masters_.cols(), DType::kBF16), groups_};
   }
 
+  /// That `op` of ours must move: operands and results once, the gradient twice where it is added to.
+  double bytes(const std::string& op, const GroupedRows& rows, const Options& o) const {
+    const auto used = [&](Index group) { return rows.of_group(group) > 0; };
+    Index weights = 0;
+    for (Index group = 0; group < groups_; ++group) weights += used(group) ? out() * in() : 0;
+    const bool halves = o.weights == "packed" ? o.type() == DType::kBF16 : o.weights != "master";
+    const Index passes = op == "dw" ? 4 : op == "dw+" ? 8 : halves ? 2 : 4;
+    return static_cast<double>(4 * rows.total() * (in() + out()) + passes * weights);
+  }
+
+  /// Bytes a second, read and written, of a copy of all weights by the fastest way.
+  double copy_speed() {
+    const auto copy = [this](const CopyWay& way) {
+      return seconds_of([&] {
+        parallel_for(masters_.rows(), [&](Index row) {
+          float* const target = dw_.row(row);
+          way.spread(masters_.row(row), in(), std::span(&target, 1));
+        });
+      });
+    };
+    const CopyWay& way = fastest_copy(copy);
+    Samples samples;
+    for (int i = 0; i < 5; ++i) samples.push_back(copy(way));
+    return 8.0 * static_cast<double>(masters_.rows() * in()) / spread_of(samples).median;
+  }
+
   std::function<void()> work(const GroupedMatmulKernel& kernel, const GroupedWeights& weights,
                              const std::string& op, GroupedRows rows) {
     const Index n = rows.total();
@@ -177,21 +207,30 @@ std::vector<std::string> rival_names(const Options& o) {
 }
 
 void print_head(const Options& o) {
-  std::printf("%-12s %-8s %-8s %-9s %5s %6s | %6s %5s (p10..p90)", "shape", "weight", "op", "routing", "rows",
-              "peak", "ours", "frac");
+  std::printf("%-12s %-8s %-8s %-9s %5s %6s %6s | %6s %5s %5s (p10..p90)", "shape", "weight", "op", "routing",
+              "rows", "peak", "limit", "ours", "share", "frac");
   for (const std::string& name : rival_names(o)) std::printf(" | %6s %5s %6s", name.c_str(), "frac", "ours/");
   std::printf("\n");
 }
 
-Json measure(const std::vector<Contender>& contenders, double flops, const Options& o, Json row) {
+/// flops and the seconds that its bytes take at a copy's speed.
+struct Work {
+  double flops = 0;
+  double copy_seconds = 0;
+};
+
+Json measure(const std::vector<Contender>& contenders, const Work& work, const Options& o, Json row) {
   const Contest contest = compete(
-      contenders, flops, [&](double seconds) { return peak_gflops(o.type(), o.threads, seconds); },
+      contenders, work.flops, [&](double seconds) { return peak_gflops(o.type(), o.threads, seconds); },
       o.samples);
   row["dtype"] = o.dtype;
   row["weights"] = o.weights;
   row["threads"] = o.threads;
   row["samples"] = o.samples;
   row["peak_gflops"] = contest.peak_gflops;
+  const double limit = std::min(contest.peak_gflops, 1e-9 * work.flops / work.copy_seconds);
+  row["limit_gflops"] = limit;
+  row["ours_share_of_limit"] = contest.standings[0].gflops / limit;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     const Standing& standing = contest.standings[i];
     const std::string& name = contenders[i].name;
@@ -207,10 +246,11 @@ Json measure(const std::vector<Contender>& contenders, double flops, const Optio
 void print(const Json& r, const Options& o) {
   const auto text = [&r](const char* key) { return r.at(key).get<std::string>(); };
   const auto number = [&r](const std::string& key) { return r.at(key).get<double>(); };
-  std::printf("%-12s %-8s %-8s %-9s %5.0f %6.1f | %6.1f %5.3f (%.2f..%.2f)", text("shape").c_str(),
-              text("weight").c_str(), text("op").c_str(), text("routing").c_str(), number("rows_per_expert"),
-              number("peak_gflops"), number("ours_gflops"), number("ours_fraction"),
-              number("ours_fraction_p10"), number("ours_fraction_p90"));
+  std::printf("%-12s %-8s %-8s %-9s %5.0f %6.1f %6.1f | %6.1f %5.3f %5.3f (%.2f..%.2f)",
+              text("shape").c_str(), text("weight").c_str(), text("op").c_str(), text("routing").c_str(),
+              number("rows_per_expert"), number("peak_gflops"), number("limit_gflops"), number("ours_gflops"),
+              number("ours_share_of_limit"), number("ours_fraction"), number("ours_fraction_p10"),
+              number("ours_fraction_p90"));
   for (const std::string& name : rival_names(o))
     std::printf(" | %6.1f %5.3f %5.2fx", number(name + "_gflops"), number(name + "_fraction"),
                 number("ours_over_" + name));
@@ -224,6 +264,7 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
   for (const std::string& word : bench::words(o.rows)) row_counts.push_back(std::stoll(word));
   const Index most = *std::max_element(row_counts.begin(), row_counts.end());
   Product product(shape.experts, out, in, most * shape.experts, o);
+  const double copy_speed = product.copy_speed();
   for (const std::string& routing : bench::words(o.routing))
     for (const Index rows : row_counts) {
       const std::vector<Index> counts = route(routing, shape.experts, rows);
@@ -238,11 +279,12 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
           contenders.push_back({rival.name, product.work(rival.kernel, product.masters(), op, grouped)});
         if (o.weights == "f16")
           contenders.push_back({"bf16", product.work(ours, product.in_bf16(), op, grouped)});
-        results.push_back(measure(contenders, flops, o,
+        results.push_back(measure(contenders, {flops, product.bytes(op, grouped, o) / copy_speed}, o,
                                   {{"shape", shape.name},
                                    {"weight", weight},
                                    {"out", out},
                                    {"in", in},
+                                   {"copy_gbytes", 1e-9 * copy_speed},
                                    {"experts", shape.experts},
                                    {"op", op},
                                    {"routing", routing},
@@ -276,7 +318,8 @@ void run(const Options& o) {
   o.check();
   set_threads(o.threads);
   std::printf(
-      "%s, samples %d, %s, ours reads %s\nfraction: of the peak in the same round; dw writes, dw+ adds\n",
+      "%s, samples %d, %s, ours reads %s\nfrac: of the peak in the same round; share: of the limit; dw "
+      "writes, dw+ adds\n",
       bench::environment_line(o.threads).c_str(), o.samples, o.dtype.c_str(), o.weights.c_str());
 #ifndef MOELOOM_HAS_ONEDNN
   std::printf("no column onednn: the build found no oneDNN (Debian: libdnnl-dev)\n");

@@ -17,15 +17,16 @@
 namespace moeloom::packed {
 namespace {
 
-// Large enough that packing both operands of a rectangle is little beside multiplying them.
-template <typename Element>
-constexpr Index kRectangleRows = 512 / kStripRows<Element>* kStripRows<Element>;
+// Large enough that packing both operands of a rectangle is little beside multiplying them. A gradient is cut
+// into even ones of at most so many rows and columns: a small one at its edge would be all packing.
+constexpr Index kRectangleRows = 768;
 constexpr Index kRectangleCols = 1024;
 static_assert(kRectangleCols % kTileCols == 0);
 /// Rows that are packed at a time.
 constexpr Index kRowsTogether = 8;
-/// Panels that one strip of dy meets in a row: they stay in the first-level cache for the next strip.
-constexpr Index kPanelsTogether = 4;
+/// Words of depth of the panels that one strip of dy meets in a row: as many as stay in the first-level cache
+/// for the next strip; twice as many where sums are read, which memory delivers faster along their lines.
+constexpr Index kWordsTogether = 256, kWordsBesideSums = 512;
 /// Token rows of one pass: a chunk of the one order, whatever the width of this machine's vectors.
 constexpr Index kPassRows = kSumChunkRows;
 static_assert(kPassRows % Bf16::kNumbers == 0, "a pair of tokens must not lie in two passes");
@@ -140,33 +141,45 @@ void pack_left(ConstRows dy, Workspace& work) {
 }
 
 /// multiply(i, j, tile) for each tile of dy^T x, at most kPassRows rows: from its row i and column j on.
-/// `tile` lacks where it is written.
+/// `tile` lacks where it is written, by `mode`.
 template <typename Element, typename Multiply>
-void for_each_tile(ConstRows dy, ConstRows x, Workspace& work, Multiply multiply) {
+void for_each_tile(ConstRows dy, ConstRows x, Workspace& work, Write mode, Multiply multiply) {
   constexpr Index kStrip = kStripRows<Element>;
   [[maybe_unused]] const Registers<Element> registers;
   pack_left<Element>(dy, work);
   pack_strips<Element, kTileCols>(x, kTileCols, work.panels, work.words.data());
-  const Index rows = dy.cols(), cols = x.cols();
-  constexpr Index kTogether = kPanelsTogether * kTileCols;
-  for (Index first = 0; first < cols; first += kTogether)
+  const Index rows = dy.cols(), cols = x.cols(), depth = depth_of<Element>(dy.rows());
+  const Index words = mode == Write::kAdd ? kWordsBesideSums : kWordsTogether;
+  const Index together = std::max<Index>(1, words / depth) * kTileCols;
+  for (Index first = 0; first < cols; first += together)
     for (Index i = 0; i < rows; i += kStrip)
-      for (Index j = first; j < std::min(first + kTogether, cols); j += kTileCols)
+      for (Index j = first; j < std::min(first + together, cols); j += kTileCols)
         multiply(i, j,
                  TileArguments{.left = work.left.row(i / kStrip),
                                .panel = work.panels.row(j / kTileCols),
-                               .depth = depth_of<Element>(dy.rows()),
+                               .depth = depth,
                                .cols = std::min<Index>(kTileCols, cols - j)});
+}
+
+/// The sums that the tile to the right of one with `rows` rows adds to.
+Ahead sums_ahead(const TileArguments& tile, Index rows) {
+  const Index lines = ceil_div(rows, std::max<Index>(1, tile.depth / kUnroll));
+  return {.from = tile.c + kTileCols,
+          .lines = lines,
+          .stride = tile.c_stride,
+          .advance = lines * tile.c_stride,
+          .times = ceil_div(rows, lines)};
 }
 
 /// dw (+)= dy^T x for at most kPassRows rows. is_last: nothing is added to dw soon.
 template <typename Element>
 void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& work, bool is_last = false) {
-  for_each_tile<Element>(dy, x, work, [&](Index i, Index j, TileArguments tile) {
+  for_each_tile<Element>(dy, x, work, mode, [&](Index i, Index j, TileArguments tile) {
     tile.c = dw.row(i) + j;
     tile.c_stride = dw.stride;
     tile.mode = mode;
     tile.streams = is_last;
+    if (mode == Write::kAdd) tile.ahead = sums_ahead(tile, std::min(kStripRows<Element>, dw.rows - i));
     multiply_strip<Element>(std::min(kStripRows<Element>, dw.rows - i), tile);
   });
   if (is_last) finish_streaming();
@@ -177,7 +190,7 @@ template <typename Element>
 void add_pass(ConstRows dy, ConstRows x, Bf16View dw, Write mode, Workspace& work) {
   float* const sums = work.tile.data();
   const bool streams = mode == Write::kReplace;
-  for_each_tile<Element>(dy, x, work, [&](Index i, Index j, TileArguments tile) {
+  for_each_tile<Element>(dy, x, work, mode, [&](Index i, Index j, TileArguments tile) {
     const Index rows = std::min(kStripRows<Element>, dw.rows - i);
     for (Index row = 0; row < rows && mode == Write::kAdd; ++row)
       for (Index col = 0; col < tile.cols; ++col)
@@ -301,13 +314,14 @@ void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, con
   dw.check(rows.groups(), dy.cols(), x.cols());
   const std::vector<Index> first = first_rows(rows);
   std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));
-  const Index down = ceil_div(dy.cols(), kRectangleRows<Element>),
-              across = ceil_div(x.cols(), kRectangleCols);
+  const Index down = ceil_div(dy.cols(), kRectangleRows), across = ceil_div(x.cols(), kRectangleCols);
+  const Index most_rows = padded_to(ceil_div(dy.cols(), down), kStripRows<Element>),
+              most_cols = padded_to(ceil_div(x.cols(), across), kTileCols);
   const auto write_task = [&](Index task) {
     const Index group = task / (down * across);
-    const Index top = task / across % down * kRectangleRows<Element>, left = task % across * kRectangleCols;
-    const Index height = std::min(kRectangleRows<Element>, dy.cols() - top);
-    const Index width = std::min(kRectangleCols, x.cols() - left);
+    const Index top = task / across % down * most_rows, left = task % across * most_cols;
+    const Index height = std::min(most_rows, dy.cols() - top);
+    const Index width = std::min(most_cols, x.cols() - left);
     const Index begin = first[static_cast<std::size_t>(group)];
     const Index count = first[static_cast<std::size_t>(group) + 1] - begin;
     const auto write = [&](auto stacked) {

@@ -1,14 +1,12 @@
 #include "tile/master_panels.hpp"
 
-#include "tile/pack_block.hpp"
-
 namespace moeloom::packed {
 namespace {
 
-/// A panel of one pass.
+/// kTogether panels of one pass.
 struct Place {
-  Index k = 0;  // the pass's first word
-  Index panel = 0;
+  Index k = 0;      // the pass's first word
+  Index panel = 0;  // the first of them
 };
 
 /// The panels of a master in the order in which they are multiplied, packed one ahead of the other.
@@ -20,24 +18,26 @@ class MasterPanels {
 
   Place first() const { return {0, range_.begin}; }
   Place after(Place place) const {
-    return place.panel + 1 < range_.end ? Place{place.k, place.panel + 1}
-                                        : Place{place.k + kTileDepth, range_.begin};
+    const Index panel = place.panel + kTogether<Element, Side>;
+    return panel < range_.end ? Place{place.k, panel} : Place{place.k + kTileDepth, range_.begin};
   }
-  /// Blocks of a panel; none behind the last.
+  Index panels(Place place) const { return std::min(kTogether<Element, Side>, range_.end - place.panel); }
+  /// Blocks of each panel; none behind the last.
   Index blocks(Place place) const {
     const Index depth = std::clamp<Index>(words_ - place.k, 0, kTileDepth);
     return ceil_div(depth, kBlockDepth<Element>);
   }
 
-  void pack(Place place, Index begin, Index end, float* panel) const {
+  void pack(Place place, Index begin, Index end, float* packed) const {
     for (Index block = begin; block < end; ++block) {
       const Index word = block * kBlockDepth<Element>;
       if (kOfMatrices<Element> && block + 1 < end) {
         const Ahead next = ahead(place, block + 1, block + 2, 0);
         for (Index line = 0; line < next.lines; ++line) ask_for(next.from + line * next.stride);
       }
-      pack_block<Element, Side, Cached>(master_, place.panel, (place.k + word) * Element::kNumbers,
-                                        panel + word * kTileCols);
+      for (Index i = 0; i < panels(place); ++i)
+        pack_block<Element, Side, Cached>(master_, place.panel + i, (place.k + word) * Element::kNumbers,
+                                          packed + (i * kTileDepth + word) * kTileCols);
     }
   }
 
@@ -53,6 +53,7 @@ class MasterPanels {
     return {.from = reinterpret_cast<const float*>(Side::block(master_, place.panel, number)),
             .lines = kTileCols,
             .stride = master_.stride / kOfFloat,
+            .pieces = ceil_div(panels(place), kOfFloat),
             .advance = Side::advance(master_, kBlockNumbers<Element>) / kOfFloat,
             .times = end - begin,
             .every = std::max<Index>(1, depth / kUnroll / (end - begin))};
@@ -76,18 +77,20 @@ void multiply(Master<Number> master, Stretch range, ConstRows x, MatrixView y, W
   for (std::size_t turn = 0; panels.blocks(place) > 0; turn ^= 1) {
     const Place next = panels.after(place);
     if (place.panel == range.begin) left.pack(place.k);
-    for (Index i = 0; i < left.strips(); ++i) {
-      const auto [begin, end] = left.rows(i);
-      const auto [first, last] = even_part(panels.blocks(next), left.strips(), i);
-      multiply_strip<Element>(end - begin,
-                              {.left = left.words(i),
-                               .panel = packed[turn].data(),
-                               .depth = left.depth(),
-                               .c = y.row(begin) + place.panel * kTileCols,
-                               .c_stride = y.stride,
-                               .cols = std::min<Index>(kTileCols, y.cols - place.panel * kTileCols),
-                               .mode = place.k == 0 ? mode : Write::kAdd,
-                               .ahead = panels.ahead(next, first, last, left.depth())});
+    const Index tiles = panels.panels(place) * left.strips();
+    for (Index tile = 0; tile < tiles; ++tile) {
+      const Index panel = tile / left.strips(), strip = tile % left.strips();
+      const Index col = (place.panel + panel) * kTileCols;
+      const auto [begin, end] = left.rows(strip);
+      const auto [first, last] = even_part(panels.blocks(next), tiles, tile);
+      multiply_strip<Element>(end - begin, {.left = left.words(strip),
+                                            .panel = packed[turn].data() + panel * kTileDepth * kTileCols,
+                                            .depth = left.depth(),
+                                            .c = y.row(begin) + col,
+                                            .c_stride = y.stride,
+                                            .cols = std::min<Index>(kTileCols, y.cols - col),
+                                            .mode = place.k == 0 ? mode : Write::kAdd,
+                                            .ahead = panels.ahead(next, first, last, left.depth())});
       panels.pack(next, first, last, packed[turn ^ 1].data());
     }
     place = next;

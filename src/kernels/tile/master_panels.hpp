@@ -3,8 +3,10 @@
 #pragma once
 
 #include <array>
+#include <type_traits>
 
 #include "tile/left_side.hpp"
+#include "tile/pack_block.hpp"
 #include "tile/packed_face.hpp"
 
 namespace moeloom::packed {
@@ -13,11 +15,16 @@ namespace moeloom::packed {
 /// again as fit the second-level cache: they take less from the third than packing every panel twice.
 inline constexpr Index kMasterRows = 384;
 
+/// Panels that are packed at a time: where the depth goes down the master's rows, lines of memory in a row
+/// come faster than those of one panel. Not beside matrices, for which they would come too late.
+template <typename Element, typename Side>
+inline constexpr Index kTogether = std::is_same_v<Side, Down> && !kOfMatrices<Element> ? 4 : 1;
+
 /// A thread's memory: most of a megabyte, too much for a stack that somebody has made small.
 template <typename Element>
 struct MasterWorkspace {
   LeftSide<Element, kMasterRows> left;
-  alignas(64) std::array<std::array<float, kTileDepth * kTileCols>, 2> panels;
+  alignas(64) std::array<std::array<float, kTogether<Element, Down> * kTileDepth * kTileCols>, 2> panels;
 };
 
 /// These panels' columns of y [rows, cols] (+)= x [rows, numbers] times the right side that Side (Along,

@@ -29,11 +29,12 @@ inline constexpr Index kTileCols = 2 * kLanes;
 inline constexpr Index kTileDepth = 512;
 
 /// Memory that a later tile reads, and this one asks for while it multiplies: `times` times, every `every`
-/// steps of kUnroll, `lines` pieces of kTileCols floats `stride` apart, and then `advance` further.
+/// steps of kUnroll, `lines` of `pieces` times kTileCols floats, `stride` apart, and then `advance` further.
 struct Ahead {
   const float* from = nullptr;
   Index lines = 0;
   Index stride = 0;
+  Index pieces = 1;
   Index advance = 0;
   Index times = 0;
   Index every = 1;
@@ -60,8 +61,8 @@ inline constexpr Index kUnroll = 8;
 inline constexpr Index kLineFloats = 16;
 
 /// kTileCols floats, into the second-level cache.
-inline void ask_for(const float* words) {
-  for (int i = 0; i < kTileCols; i += kLineFloats) __builtin_prefetch(words + i, 0, 2);
+inline void ask_for(const float* words, Index pieces = 1) {
+  for (Index i = 0; i < pieces * kTileCols; i += kLineFloats) __builtin_prefetch(words + i, 0, 2);
 }
 
 /// A row's sums fill one vector or two.
@@ -150,7 +151,8 @@ void multiply_tile(const TileArguments& t) {
   Index k = 0;
   for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kRows, panel += kUnroll * kTileCols) {
     if (times > 0 && --wait == 0) {
-      for (Index line = 0; line < t.ahead.lines; ++line) ask_for(ahead + line * t.ahead.stride);
+      for (Index line = 0; line < t.ahead.lines; ++line)
+        ask_for(ahead + line * t.ahead.stride, t.ahead.pieces);
       ahead += t.ahead.advance, wait = t.ahead.every, --times;
     }
     if (k < kRows * kUnroll && !streams) __builtin_prefetch(wanted, 1), wanted += t.c_stride;

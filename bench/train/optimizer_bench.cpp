@@ -6,8 +6,8 @@
 // with moments in fp32, 20 in bf16, 16 and some in int8. Formats and a copy take turns on arrays that no
 // cache holds; a row is the median over rounds of a format's bytes a second over the copy's, which counts
 // what it reads and what it writes.
-#include "measure/copies.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/measure/paired.hpp"
 #include "train/adamw.hpp"
 
 #include <cstdio>
@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "support/heading.hpp"
+#include "support/long_copy.hpp"
 #include "support/options.hpp"
 
 namespace {
@@ -90,35 +91,24 @@ struct State {
   }
 };
 
-double copy_seconds(const CopyWay& way, const Matrix& from, Matrix& to) {
-  return seconds_of([&] {
-    parallel_for(ceil_div(from.cols(), kBlock), [&](Index block) {
-      const Index begin = block * kBlock, count = std::min(kBlock, from.cols() - begin);
-      float* const target = to.row(0) + begin;
-      way.spread(from.row(0) + begin, count, std::span(&target, 1));
-    });
-  });
-}
-
 void run(const Options& o) {
   set_threads(o.threads);
-  Matrix weights(1, o.elements), gradients(1, o.elements), copy(1, o.elements);
+  Matrix weights(1, o.elements), gradients(1, o.elements);
+  bench::LongCopy copy(o.elements);
   for (Index i = 0; i < o.elements; ++i) gradients.row(0)[i] = static_cast<float>(i % 997 - 498) * 1e-3f;
   std::vector<State> states;
   for (const Formats& formats : kFormats) states.emplace_back(formats, weights, gradients);
   for (State& state : states) state.update();
-  const CopyWay way = fastest_copy([&](const CopyWay& each) { return copy_seconds(each, gradients, copy); });
   const std::vector<Samples> samples = take_turns(states.size() + 1, o.samples, [&](std::size_t i) {
-    return i == 0 ? copy_seconds(way, gradients, copy) : seconds_of([&] { states[i - 1].update(); });
+    return i == 0 ? copy.seconds() : seconds_of([&] { states[i - 1].update(); });
   });
-  const double copied = 2 * 4.0 * static_cast<double>(o.elements);
   std::cout << bench::environment_line(o.threads) << "\n"
-            << o.elements << " weights; a copy by " << way.name << ": "
-            << 1e-9 * copied / spread_of(samples[0]).median << " GB/s\n";
+            << o.elements << " weights; a copy by " << copy.way() << ": "
+            << 1e-9 * copy.bytes() / spread_of(samples[0]).median << " GB/s\n";
   for (std::size_t i = 0; i < states.size(); ++i) {
     Samples shares;
     for (std::size_t round = 0; round < samples[0].size(); ++round)
-      shares.push_back(states[i].bytes() / samples[i + 1][round] / (copied / samples[0][round]));
+      shares.push_back(states[i].bytes() / samples[i + 1][round] / (copy.bytes() / samples[0][round]));
     const Spread share = spread_of(shares);
     std::printf(
         "masters %-5s moments %-5s %6.2f ms, %5.2f bytes a weight: %5.3f (%.3f to %.3f) of the copy's bytes "

@@ -14,7 +14,8 @@
 // in the same round. --routing natural is an untrained router's; others route a token by its id. The first
 // steps of each are checked against ep = 1 before it is timed; --check off leaves it out. cpu
 // is the time that the rank's computing thread took of its processor. --rebalance and --net-bytes-per-second
-// are those of layer_bench.
+// are those of layer_bench. One rank also gets the limit of its step (step_limit.hpp), by peaks and copies
+// measured around each sample.
 #include "measure/step_subject.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
@@ -22,6 +23,7 @@
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
 #include "moeloom/model/hf/config.hpp"
+#include "train/step_limit.hpp"
 
 #include <cstdio>
 #include <deque>
@@ -35,6 +37,7 @@
 #include "support/heading.hpp"
 #include "support/json_file.hpp"
 #include "support/kernels.hpp"
+#include "support/long_copy.hpp"
 #include "support/options.hpp"
 #include "support/replica_rates.hpp"
 
@@ -198,11 +201,54 @@ struct Measured {
   Samples cpu_seconds;  // of the computing thread, on the rank where it took the longest
   Samples of_first;     // seconds over the first subject's in the same round
   PhaseTimes phases{};
+  PhaseSeconds limits{};  // sums, as phases
+  Samples of_limit;
   double last_seconds = 0;  // of the slowest rank: how long the peak is measured
 };
 
-void measure(const Options& o, const Mesh& mesh, Subject& subject, Measured& measured) {
+/// Of a rank by itself: the limit of its step.
+class LimitMeter {
+ public:
+  LimitMeter(const Options& o, const Case& c, const Mesh& mesh)
+      : dtype_(bench::dtype_from_option(o.dtype)),
+        threads_(o.threads),
+        parts_(bench::parts_of_step(c.model, specs_here(c.model, mesh), c.sequences * c.sequence_length,
+                                    c.sequence_length)) {}
+
+  /// Measures for so long.
+  void look(double seconds) {
+    const auto copies = std::max<Index>(1, static_cast<Index>(seconds / 3 / copy_.seconds()));
+    double copied = 0;
+    for (Index i = 0; i < copies; ++i) copied += copy_.seconds();
+    rates_.copy += static_cast<double>(copies) * copy_.bytes() / copied;
+    rates_.fp32_peak += 1e9 * fma_peak_gflops(threads_, seconds / 3);
+    rates_.peak += 1e9 * peak_gflops(dtype_, threads_, seconds / 3);
+    ++looks_;
+  }
+  /// By the means since the last one.
+  PhaseSeconds take() {
+    const double looks = std::exchange(looks_, 0);
+    const auto [peak, fp32_peak, copy] = std::exchange(rates_, {});
+    return bench::limits_of(parts_, {peak / looks, fp32_peak / looks, copy / looks});
+  }
+
+ private:
+  DType dtype_;
+  int threads_;
+  std::vector<bench::StepPart> parts_;
+  bench::LongCopy copy_{Index{1} << 25};
+  bench::StepRates rates_;
+  int looks_ = 0;
+};
+
+void add(const PhaseSeconds& limits, double seconds, Measured& measured) {
+  for (std::size_t i = 0; i < kPhases; ++i) measured.limits[i] += limits[i];
+  measured.of_limit.push_back(total(limits) / seconds);
+}
+
+void measure(const Options& o, const Mesh& mesh, Subject& subject, LimitMeter* meter, Measured& measured) {
   StepSample step;
+  if (meter != nullptr) meter->look(measured.last_seconds / 2);
   const BesidePeak beside =
       beside_peak([&](double seconds) { return fma_peak_gflops(o.threads, seconds); }, measured.last_seconds,
                   [&] {
@@ -210,6 +256,10 @@ void measure(const Options& o, const Mesh& mesh, Subject& subject, Measured& mea
                     return (step = subject.training.step()).seconds;
                   });
   const double seconds = mesh.world().all_max(beside.seconds);
+  if (meter != nullptr) {
+    meter->look(seconds / 2);
+    add(meter->take(), seconds, measured);
+  }
   const Index tokens = subject.variant.alone ? step.tokens * mesh.world().size() : step.tokens;
   measured.last_seconds = seconds;
   measured.cpu_seconds.push_back(mesh.world().all_max(step.processor_seconds));
@@ -260,7 +310,28 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
   for (std::size_t i = 0; i < kPhases; ++i)
     row["ms_" + std::string(name_of(static_cast<Phase>(i)))] =
         1e3 * s.phases[i] / static_cast<double>(s.per_gflops.size());
+  if (s.of_limit.empty()) return row;
+  const auto of_limit = spread_of(s.of_limit);
+  row["of_limit"] = of_limit.median;
+  row["of_limit_p10"] = of_limit.p10;
+  row["of_limit_p90"] = of_limit.p90;
+  for (std::size_t i = 0; i < kPhases; ++i)
+    row["limit_ms_" + std::string(name_of(static_cast<Phase>(i)))] =
+        1e3 * s.limits[i] / static_cast<double>(s.of_limit.size());
   return row;
+}
+
+void print_limits(const nlohmann::ordered_json& row) {
+  const auto number = [&row](const std::string& key) { return row.at(key).get<double>(); };
+  std::printf("  %-10s %9s %9s %7s\n", "phase", "ms", "limit", "share");
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    const std::string name(name_of(static_cast<Phase>(i)));
+    const double ms = number("ms_" + name), limit = number("limit_ms_" + name);
+    if (ms >= 0.05 || limit > 0)
+      std::printf("  %-10s %9.1f %9.1f %6.0f%%\n", name.c_str(), ms, limit, 100 * limit / ms);
+  }
+  std::printf("  step %.1f ms, %.0f %% (%.0f to %.0f) of its limit\n", number("step_ms"),
+              100 * number("of_limit"), 100 * number("of_limit_p10"), 100 * number("of_limit_p90"));
 }
 
 void print(const nlohmann::ordered_json& row) {
@@ -277,6 +348,7 @@ void print(const nlohmann::ordered_json& row) {
     if (key.starts_with("ms_") && value.get<double>() >= 1)
       std::printf(" %s %.0f", key.c_str() + 3, value.get<double>());
   std::printf("\n");
+  if (row.contains("of_limit")) print_limits(row);
   std::fflush(stdout);
 }
 
@@ -321,8 +393,11 @@ void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSour
     mesh.world().barrier();
     samples[s].last_seconds = mesh.world().all_max(subjects[s].training.step().seconds);
   }
+  std::optional<LimitMeter> meter;
+  if (mesh.world().size() == 1) meter.emplace(o, c, mesh);
   for (int i = 0; i < o.samples; ++i)
-    for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, mesh, subjects[s], samples[s]);
+    for (std::size_t s = 0; s < subjects.size(); ++s)
+      measure(o, mesh, subjects[s], meter ? &*meter : nullptr, samples[s]);
   if (mesh.world().rank() != 0) return;
   for (std::size_t s = 0; s < subjects.size(); ++s) {
     samples[s].of_first = ratios(samples[s].seconds, samples[0].seconds);

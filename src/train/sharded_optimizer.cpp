@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "sharers.hpp"
+#include "sum_of_squares.hpp"
 
 namespace moeloom {
 namespace {

@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "sharers.hpp"
-#include "sum_of_squares.hpp"
 
 namespace moeloom {
 namespace {

@@ -109,17 +109,40 @@ float weighted_dot(const float* weight, float offset, const float* dy, const flo
       width, [=](Lanes sum, auto at) { return multiply_add((at(weight) + offset) * at(dy), at(x), sum); });
 }
 
-void group_backward(const float* dy, const float* x, Group group, float* dx, float* dw) {
+/// mean: of the products of a column's normed input and its gradient.
+float mean_product(const float* dy, const float* x, Group group) {
+  const float sum = weighted_dot(group.weight, group.offset, dy, x, group.width);
+  return sum * group.inv / static_cast<float>(group.width);
+}
+
+void columns_backward(const float* dy, const float* x, Group group, float mean, float* dx, float* dw) {
   const float* weight = group.weight;  // clang's OpenMP takes no structured bindings
   const float offset = group.offset, inv = group.inv;
   const Index width = group.width;
-  const float mean = weighted_dot(weight, offset, dy, x, width) * inv / static_cast<float>(width);
 #pragma omp simd
   for (Index j = 0; j < width; ++j) {
     const float normed = x[j] * inv;
     const float grad = dy[j];
     dw[j] += grad * normed;
     dx[j] = inv * ((weight[j] + offset) * grad - normed * mean);
+  }
+}
+
+void group_backward(const float* dy, const float* x, Group group, float* dx, float* dw) {
+  columns_backward(dy, x, group, mean_product(dy, x, group), dx, dw);
+}
+
+/// The same past the cache, as stream_group().
+void stream_backward(const float* dy, const float* x, Index to_next_dy, Index to_next_x, Group group,
+                     float* dx, float* dw) {
+  constexpr Index kLine = streaming::kLine<float>;
+  const float mean = mean_product(dy, x, group);
+  for (Index j = 0; j < group.width; j += kLine) {
+    __builtin_prefetch(dy + j + to_next_dy);
+    __builtin_prefetch(x + j + to_next_x);
+    alignas(64) float line[kLine];
+    columns_backward(dy + j, x + j, {group.weight + j, group.offset, kLine, group.inv}, mean, line, dw + j);
+    streaming::write_line(line, dx + j);
   }
 }
 
@@ -149,6 +172,7 @@ void add_groups(Index rows, Index groups, std::span<const float> inv_rms, std::s
       for (Index g = 0; g < groups; ++g)
         add_group(i, g * width, inv_rms[static_cast<std::size_t>(i * groups + g)], sum);
     }
+    streaming::finish();
   });
 }
 
@@ -156,9 +180,15 @@ void backward(const NormedRows& normed, ConstMatrixView dy, MatrixView dx, std::
   const Index groups = rmsnorm::check_backward(normed, dy, dx, d_weight);
   const auto [x, weight, settings, inv_rms] = normed;
   const Index width = static_cast<Index>(weight.size());
+  const bool streams = streaming::pays(dx, width) && dx.data != dy.data && dx.data != x.data;
   add_groups(x.rows, groups, inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
-    group_backward(dy.row(i) + column, x.row(i) + column, {weight.data(), settings.weight_offset, width, inv},
-                   dx.row(i) + column, sum);
+    const float *grad = dy.row(i) + column, *in = x.row(i) + column;
+    float* const out = dx.row(i) + column;
+    const Group group{weight.data(), settings.weight_offset, width, inv};
+    if (streams)
+      stream_backward(grad, in, dy.stride, x.stride, group, out, sum);
+    else
+      group_backward(grad, in, group, out, sum);
   });
 }
 

@@ -160,6 +160,12 @@ TEST(RmsNorm, GivesARowTheSameBitsInAMatrixLargerThanTheCache) {
     EXPECT_EQ(bits_of(whole.y.view().rows_from(row, 1)), bits_of(alone.y)) << row;
     EXPECT_EQ(bits_of(three.y.view().rows_from(row, 1)), bits_of(alone.y)) << row;
   }
+  Matrix dx = random_matrix(rows, groups * width, 23);
+  const Backward apart = backward(fused_rmsnorm(), dx, x, weight, whole.inv_rms, kGemma);
+  std::vector<float> d_weight(weight.size());
+  fused_rmsnorm().backward({x, weight, kGemma, whole.inv_rms}, dx, dx, d_weight);  // stays in the cache
+  EXPECT_EQ(bits_of(apart.dx), bits_of(dx));
+  EXPECT_EQ(apart.d_weight, d_weight);
 }
 
 /// The last size is written around the cache.

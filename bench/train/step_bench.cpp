@@ -32,6 +32,8 @@
 #include <map>
 #include <optional>
 
+#include "step_options.hpp"
+#include "step_row.hpp"
 #include "support/check.hpp"
 #include "support/dispatcher.hpp"
 #include "support/heading.hpp"
@@ -44,122 +46,7 @@
 namespace {
 
 using namespace moeloom;
-
-struct Case {
-  std::string name = "custom";
-  ModelConfig model;
-  Index sequences = 16, sequence_length = 256;
-};
-
-struct Options {
-  std::string which = "all", path = "both", dtype = "fp32", json;
-  std::string dispatcher = "alltoall", routing = "natural", rebalance = "off", overlap = "off", check = "on";
-  std::string alone = "off";
-  Case custom;
-  Index ep = 1, chunks = 0;
-  double net_bytes_per_second = 0;  // 0: the built-in rate
-  int threads = 1, samples = 7;
-};
-
-ModelConfig model_of(Index hidden, Index inter, Index layers, Index head_dim, Index experts, Index top_k) {
-  ModelConfig model;  // vocabulary 256
-  model.hidden_size = hidden;
-  model.moe_intermediate_size = inter;
-  model.num_hidden_layers = layers;
-  model.num_attention_heads = 8;
-  model.num_key_value_heads = 4;
-  model.head_dim = head_dim;
-  model.num_experts = experts;
-  model.num_experts_per_tok = top_k;
-  return model;
-}
-
-std::vector<Case> cases_of(const Options& o) {
-  const std::vector<Case> known = {{"d256", model_of(256, 512, 6, 32, 8, 2), 16, 256},
-                                   {"d512", model_of(512, 384, 4, 64, 32, 4), 8, 256}};
-  if (o.which == "all") return known;
-  if (o.which == "custom") return {o.custom};
-  for (const Case& each : known)
-    if (each.name == o.which) return {each};
-  throw std::invalid_argument("unknown --case " + o.which + "; known: all, d256, d512, custom");
-}
-
-/// None: as an untrained router has it.
-std::optional<Workload> routing_named(const std::string& name) {
-  if (name == "natural") return std::nullopt;
-  return workload_named(name);
-}
-
-Exchange travel_with(const std::string& word) {
-  if (word == "off") return {};
-  if (word == "reduce") return {.overlap_reduce = true};
-  if (word == "all") return {.overlap_reduce = true, .overlap_gather = true};
-  throw std::invalid_argument("unknown --overlap " + word + "; known: off, reduce, all");
-}
-
-std::optional<Options> parse(int argc, char** argv) {
-  namespace po = boost::program_options;
-  Options o;
-  o.custom.model = model_of(256, 512, 6, 32, 8, 2);
-  ModelConfig& m = o.custom.model;
-  po::options_description known("step_bench: tokens a second of a whole training step, beside the FMA peak");
-  const auto size = [&known](const char* name, Index* target, const char* text) {
-    known.add_options()(name, po::value(target)->default_value(*target), text);
-  };
-  known.add_options()("case", po::value(&o.which)->default_value(o.which),
-                      "all, d256, d512, or custom: the sizes below")(
-      "path", po::value(&o.path)->default_value(o.path), "gmm, loop, or both in turn")(
-      "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the gmm path: fp32, bf16")(
-      "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher),
-      "alltoall, shared or hierarchical")(
-      "routing", po::value(&o.routing)->default_value(o.routing),
-      "a list of natural, balanced, random, hot, ... (moeloom bench ep --help)")(
-      "rebalance", po::value(&o.rebalance)->default_value(o.rebalance),
-      "a list of off, on: experts get replicas on other ranks where that pays")(
-      "net-bytes-per-second", po::value(&o.net_bytes_per_second)->default_value(o.net_bytes_per_second),
-      "of a host's link, for --rebalance; 0: the built-in rate")(
-      "overlap", po::value(&o.overlap)->default_value(o.overlap),
-      "a list of off, reduce, all: whether sums of gradients travel under backward, and new weights under "
-      "the next forward")(
-      "alone", po::value(&o.alone)->default_value(o.alone),
-      "on: in each round also every rank by itself, at the same time, with as many tokens and all experts; "
-      "of_first is then over that")("threads", po::value(&o.threads)->default_value(o.threads),
-                                    "threads of a rank")(
-      "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
-      "check", po::value(&o.check)->default_value(o.check), "on, off: compare first steps with ep = 1 first")(
-      "json", po::value(&o.json), "also write the rows to this file");
-  size("ep", &o.ep, "ranks that share the experts");
-  size("chunks", &o.chunks, "in which rows travel while experts compute; 0: whole");
-  size("hidden", &m.hidden_size, "hidden size");
-  size("inter", &m.moe_intermediate_size, "intermediate size of an expert");
-  size("layers", &m.num_hidden_layers, "decoder layers");
-  size("heads", &m.num_attention_heads, "attention heads");
-  size("kv-heads", &m.num_key_value_heads, "key-value heads");
-  size("head-dim", &m.head_dim, "size of a head");
-  size("experts", &m.num_experts, "experts of a layer");
-  size("top-k", &m.num_experts_per_tok, "experts a token");
-  size("vocab", &m.vocab_size, "vocabulary, at least 256");
-  size("sequences", &o.custom.sequences, "sequences a rank");
-  size("seq-len", &o.custom.sequence_length, "tokens of a sequence");
-  if (!bench::read_options(known, argc, argv)) return std::nullopt;
-  if (o.path != "both" && o.path != "gmm" && o.path != "loop")
-    throw std::invalid_argument("unknown --path " + o.path + "; known: gmm, loop, both");
-  bench::dispatcher_named(o.dispatcher);
-  for (const std::string& name : bench::words(o.routing)) routing_named(name);
-  for (const std::string& word : bench::words(o.rebalance)) bench::is_on("--rebalance", word);
-  for (const std::string& word : bench::words(o.overlap)) travel_with(word);
-  bench::is_on("--check", o.check);
-  if (bench::is_on("--alone", o.alone) && bench::words(o.routing).size() > 1)
-    throw std::invalid_argument("--alone on is for one --routing");
-  return o;
-}
-
-struct Variant {
-  std::string path, routing;
-  bool rebalance = false;
-  std::string overlap;
-  bool alone = false;
-};
+using bench::Case, bench::Measured, bench::Options, bench::Variant;
 
 std::vector<Variant> variants_of(const Options& o) {
   std::vector<Variant> variants;
@@ -180,7 +67,7 @@ struct Subject {
       : variant(variant_),
         training(of, mesh, tokens,
                  bench::model_kernels(variant.path == "gmm", bench::dtype_from_option(o.dtype)),
-                 settings_of(o, of, mesh, variant), travel_with(variant.overlap)) {}
+                 settings_of(o, of, mesh, variant), bench::travel_with(variant.overlap)) {}
   static DispatcherSettings settings_of(const Options& o, const TrainingCase& of, const Mesh& mesh,
                                         const Variant& variant) {
     if (variant.alone) return {};
@@ -194,16 +81,6 @@ struct Subject {
   }
   Variant variant;
   StepSubject training;
-};
-
-struct Measured {
-  Samples seconds, tokens_per_s, peak, per_gflops;
-  Samples cpu_seconds;  // of the computing thread, on the rank where it took the longest
-  Samples of_first;     // seconds over the first subject's in the same round
-  PhaseTimes phases{};
-  PhaseSeconds limits{};  // sums, as phases
-  Samples of_limit;
-  double last_seconds = 0;  // of the slowest rank: how long the peak is measured
 };
 
 /// Of a rank by itself: the limit of its step.
@@ -273,90 +150,12 @@ void measure(const Options& o, const Mesh& mesh, Subject& subject, LimitMeter* m
   for (std::size_t i = 0; i < kPhases; ++i) measured.phases[i] += step.phase_seconds[i];
 }
 
-nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh, const Variant& variant,
-                              const Measured& s) {
-  const auto ratio = spread_of(s.per_gflops);
-  const auto of_first = spread_of(s.of_first);
-  nlohmann::ordered_json row = {{"case", c.name},
-                                {"path", variant.path},
-                                {"routing", variant.routing},
-                                {"rebalance", variant.rebalance},
-                                {"overlap", variant.overlap},
-                                {"alone", variant.alone},
-                                {"chunks", variant.alone ? 0 : o.chunks},
-                                {"dispatcher", o.dispatcher},
-                                {"ranks", mesh.world().size()},
-                                {"ep", o.ep},
-                                {"threads", o.threads},
-                                {"dtype", variant.path == "gmm" ? o.dtype : "fp32"},
-                                {"sequences", c.sequences},
-                                {"seq_len", c.sequence_length},
-                                {"hidden", c.model.hidden_size},
-                                {"inter", c.model.moe_intermediate_size},
-                                {"layers", c.model.num_hidden_layers},
-                                {"experts", c.model.num_experts},
-                                {"top_k", c.model.num_experts_per_tok},
-                                {"step_ms", 1e3 * median(s.seconds)},
-                                {"cpu_ms", 1e3 * median(s.cpu_seconds)},
-                                {"tokens_per_s", median(s.tokens_per_s)},
-                                {"peak_gflops", median(s.peak)},
-                                {"tokens_per_s_per_gflops", ratio.median},
-                                {"tokens_per_s_per_gflops_p10", ratio.p10},
-                                {"tokens_per_s_per_gflops_p90", ratio.p90},
-                                {"of_first", of_first.median},
-                                {"of_first_p10", of_first.p10},
-                                {"of_first_p90", of_first.p90},
-                                {"commit", bench::commit_text()}};
-  for (std::size_t i = 0; i < kPhases; ++i)
-    row["ms_" + std::string(name_of(static_cast<Phase>(i)))] =
-        1e3 * s.phases[i] / static_cast<double>(s.per_gflops.size());
-  if (s.of_limit.empty()) return row;
-  const auto of_limit = spread_of(s.of_limit);
-  row["of_limit"] = of_limit.median;
-  row["of_limit_p10"] = of_limit.p10;
-  row["of_limit_p90"] = of_limit.p90;
-  for (std::size_t i = 0; i < kPhases; ++i)
-    row["limit_ms_" + std::string(name_of(static_cast<Phase>(i)))] =
-        1e3 * s.limits[i] / static_cast<double>(s.of_limit.size());
-  return row;
-}
-
-void print_limits(const nlohmann::ordered_json& row) {
-  const auto number = [&row](const std::string& key) { return row.at(key).get<double>(); };
-  std::printf("  %-10s %9s %9s %7s\n", "phase", "ms", "limit", "share");
-  for (std::size_t i = 0; i < kPhases; ++i) {
-    const std::string name(name_of(static_cast<Phase>(i)));
-    const double ms = number("ms_" + name), limit = number("limit_ms_" + name);
-    if (ms >= 0.05 || limit > 0)
-      std::printf("  %-10s %9.1f %9.1f %6.0f%%\n", name.c_str(), ms, limit, 100 * limit / ms);
-  }
-  std::printf("  step %.1f ms, %.0f %% (%.0f to %.0f) of its limit\n", number("step_ms"),
-              100 * number("of_limit"), 100 * number("of_limit_p10"), 100 * number("of_limit_p90"));
-}
-
-void print(const nlohmann::ordered_json& row) {
-  const auto number = [&row](const char* key) { return row.at(key).get<double>(); };
-  const auto text = [&row](const char* key) { return row.at(key).get<std::string>(); };
-  std::printf("%-8s %-6s %-9s %9s %-10s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  cpu %.0f ms:",
-              text("case").c_str(), text("path").c_str(), text("routing").c_str(),
-              row["rebalance"].get<bool>() ? "on" : "off",
-              row["alone"].get<bool>() ? "alone" : text("overlap").c_str(), number("tokens_per_s"),
-              number("peak_gflops"), number("tokens_per_s_per_gflops"), number("tokens_per_s_per_gflops_p10"),
-              number("tokens_per_s_per_gflops_p90"), number("of_first"), number("of_first_p10"),
-              number("of_first_p90"), number("cpu_ms"));
-  for (const auto& [key, value] : row.items())
-    if (key.starts_with("ms_") && value.get<double>() >= 1)
-      std::printf(" %s %.0f", key.c_str() + 3, value.get<double>());
-  std::printf("\n");
-  if (row.contains("of_limit")) print_limits(row);
-  std::fflush(stdout);
-}
-
 /// One model, with one routing after the other.
 std::map<std::string, TrainingCase> routed_cases(const Options& o, const Case& c, const Mesh& mesh) {
   std::map<std::string, TrainingCase> cases;
   for (const std::string& name : bench::words(o.routing))
-    cases[name] = {c.model, c.sequences * mesh.world().size(), c.sequence_length, 1, routing_named(name)};
+    cases[name] = {c.model, c.sequences * mesh.world().size(), c.sequence_length, 1,
+                   bench::routing_named(name)};
   return cases;
 }
 
@@ -401,8 +200,8 @@ void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSour
   if (mesh.world().rank() != 0) return;
   for (std::size_t s = 0; s < subjects.size(); ++s) {
     samples[s].of_first = ratios(samples[s].seconds, samples[0].seconds);
-    rows.push_back(row_of(o, c, mesh, subjects[s].variant, samples[s]));
-    print(rows.back());
+    rows.push_back(bench::row_of(o, c, mesh, subjects[s].variant, samples[s]));
+    bench::print(rows.back());
   }
 }
 
@@ -411,7 +210,7 @@ void run(const Options& o, Communicator world) {
   shape.ep = o.ep;
   shape.dp = o.ep > 0 ? world.size() / o.ep : 0;
   std::vector<std::string> violations;
-  for (const Case& c : cases_of(o)) {
+  for (const Case& c : bench::cases_of(o)) {
     for (const auto& list :
          {mesh_violations(shape, world.size(), c.model.num_experts), config_violations(c.model)})
       violations.insert(violations.end(), list.begin(), list.end());
@@ -431,7 +230,7 @@ void run(const Options& o, Communicator world) {
                 "overlap", "tokens_per_s", "peak_gflops", "ratio", "of_first");
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const Case& c : cases_of(o)) run_case(o, c, mesh, tokens, rows);
+  for (const Case& c : bench::cases_of(o)) run_case(o, c, mesh, tokens, rows);
   if (mesh.world().rank() == 0) bench::write_json(o.json, rows);
 }
 
@@ -439,7 +238,7 @@ void run(const Options& o, Communicator world) {
 
 int main(int argc, char** argv) try {
   Session session(argc, argv);
-  if (const auto o = parse(argc, argv)) run(*o, Communicator::world());
+  if (const auto o = bench::parse(argc, argv)) run(*o, Communicator::world());
 } catch (const std::exception& error) {
   std::cerr << "step_bench: " << error.what() << '\n';
   moeloom::abort_all_ranks(1);

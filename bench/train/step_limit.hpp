@@ -3,6 +3,7 @@
 //
 // Counts are the least that the arithmetic needs, not what the program does: a weight is read for its two
 // products and its gradient written once, an update reads a gradient and moves a weight and both moments.
+// Beside adapters weights have no gradient: two products of three, and two bytes of three.
 #pragma once
 
 #include "moeloom/base/phase.hpp"
@@ -26,11 +27,14 @@ inline std::vector<StepPart> parts_of_step(const ModelConfig& config, const std:
   const Trained trained = trained_elements(specs);
   const double a_row = sizeof(float) * real(config.hidden_size), stream = a_row * real(tokens);
   const double slots = real(tokens * config.num_experts_per_tok);
+  const double made = share_made(specs, Placement::kWorld),
+               made_experts = share_made(specs, Placement::kExperts);
   const auto of_weights = [&](double flops) { return 12 * flops / (6 * real(tokens)); };
   std::vector<StepPart> parts;
   for (Index i = 0; i < config.num_hidden_layers; ++i) {
     const LayerSpec layer = config.layer(i);
-    const double mixer = mixer_product_flops(layer.mixer, tokens), mlp = mlp_product_flops(layer, tokens);
+    const double mixer = made * mixer_product_flops(layer.mixer, tokens);
+    const double mlp = made * mlp_product_flops(layer, tokens);
     parts.push_back({Phase::kAttention, mixer, of_weights(mixer), true});
     parts.push_back({Phase::kAttention, mixing_flops(layer.mixer, tokens, sequence_length), 0});
     parts.push_back({Phase::kAttention, 0, mixer_elementwise_bytes(layer.mixer, tokens)});
@@ -38,16 +42,24 @@ inline std::vector<StepPart> parts_of_step(const ModelConfig& config, const std:
     parts.push_back({Phase::kDense, 0, dense_elementwise_bytes(layer, tokens)});
     if (!layer.moe) continue;
     const double wide = real(config.moe_intermediate_size);
-    const double experts = 3 * real(config.num_experts * config.hidden_size) * wide;
-    const double router = real(config.num_experts * config.hidden_size);
+    const double experts = made_experts * 3 * real(config.num_experts * config.hidden_size) * wide;
+    const double router = made * real(config.num_experts * config.hidden_size);
     parts.push_back({Phase::kRouter, 6 * real(tokens) * router, 12 * router});
     parts.push_back({Phase::kDispatch, 0, 2 * (stream + slots * a_row)});
-    parts.push_back({Phase::kExperts, 18 * slots * real(config.hidden_size) * wide, 12 * experts, true});
+    parts.push_back(
+        {Phase::kExperts, made_experts * 18 * slots * real(config.hidden_size) * wide, 12 * experts, true});
     parts.push_back({Phase::kExperts, 0, 9 * sizeof(float) * slots * wide});
     parts.push_back({Phase::kCombine, 0, 2 * (stream + slots * a_row)});
   }
-  const double head = head_flops(config, tokens);
+  const double head = made * head_flops(config, tokens);
   parts.push_back({Phase::kLoss, head, of_weights(head), true});
+  for (const ParameterSpec& spec : specs) {
+    if (!spec.adapter) continue;
+    const bool of_experts = spec.placement == Placement::kExperts;
+    const double elements = real(spec.rows * spec.cols);
+    const double flops = 6 * (of_experts ? slots / real(spec.total_groups) : real(tokens)) * elements;
+    parts.push_back({of_experts ? Phase::kExperts : Phase::kAttention, flops, 12 * elements, true});
+  }
   parts.push_back({Phase::kDense, 0, 5 * stream});  // the final norm
   parts.push_back({Phase::kEmbed, 0, 5 * stream});
   parts.push_back({Phase::kOther, 0, sizeof(float) * trained.dense});  // dense gradients start at zero

@@ -35,15 +35,6 @@ double& of(PhaseSeconds& seconds, Phase phase) {
   return seconds[static_cast<std::size_t>(phase)];
 }
 
-/// Of the products of a placement's weights, forward, input and weight gradients, what is made: where the
-/// weights rest, or only adapters beside them learn, two of three.
-double share_made(const std::vector<ParameterSpec>& specs, Placement placement) {
-  const bool trains = std::ranges::any_of(specs, [&](const ParameterSpec& spec) {
-    return spec.placement == placement && spec.is_matrix && !spec.frozen && !spec.adapter;
-  });
-  return trains || specs.empty() ? 1 : 2.0 / 3;
-}
-
 /// One layer of one micro-batch, but for its experts and exchanges.
 void add_layer(const LayerSpec& layer, const Job& job, const Local& local, double made,
                PhaseSeconds& seconds) {
@@ -221,6 +212,13 @@ double bookkeeping_bytes(const ModelConfig& config, const std::vector<ParameterS
 }
 
 }  // namespace
+
+double share_made(const std::vector<ParameterSpec>& specs, Placement placement) {
+  const bool trains = std::ranges::any_of(specs, [&](const ParameterSpec& spec) {
+    return spec.placement == placement && spec.is_matrix && !spec.frozen && !spec.adapter;
+  });
+  return trains || specs.empty() ? 1 : 2.0 / 3;
+}
 
 double mlp_product_flops(const LayerSpec& layer, Index tokens) {
   const Index width = layer.mlp ? layer.mlp->width : layer.moe->shared ? layer.moe->shared->width : 0;

@@ -25,6 +25,10 @@ double mlp_product_flops(const LayerSpec& layer, Index tokens);
 /// 6 T V D.
 double head_flops(const ModelConfig& config, Index tokens);
 
+/// Of the products of a placement's weights, forward, input and weight gradients, what is made: where the
+/// weights rest, or only adapters beside them learn, two of three.
+double share_made(const std::vector<ParameterSpec>& specs, Placement placement);
+
 /// Copy, norm both ways, residual: 10 T D; an MLP's activation both ways: 9 T F.
 double dense_elementwise_bytes(const LayerSpec& layer, Index tokens);
 

@@ -40,7 +40,7 @@ struct TaskSize {
 };
 /// A task packs its rows once, which is more beside matrices than beside other tiles.
 template <typename Element>
-inline constexpr Index kMostCols = kOfMatrices<Element> ? 4096 : 2048;
+inline constexpr Index kMostCols = kOfMatrices<Element> ? 4096 : 1024;
 
 /// body(task) on the rank's threads for all of y = x times `sides`: one list of tasks over (group, column
 /// block, row block). Throws ShapeError unless x, rows and y fit the sides.

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """A whole training step of a Hugging Face model: `moeloom train` beside transformers in eager PyTorch.
 
-    build/moeloom convert bench/model/shapes/granite_3_1_1b_a400m.json ... is a folder's work: see --make
     bench/python/whole_model.py --make FOLDER --shape bench/model/shapes/granite_3_1_1b_a400m.json
     bench/beside.py --rounds 3 --ours "bench/python/whole_model.py --way ours --folder FOLDER --dtype bf16" \\
         --rival "PYTHON bench/python/whole_model.py --way hf --folder FOLDER --dtype bf16"
@@ -52,13 +51,15 @@ def ours(said):
         words += ["--lora", f"r={said.lora},alpha={2 * said.lora},targets=attention,experts"]
     elif said.dtype == "bf16":
         words += ["--masters", "bf16", "--moments", "bf16", "--gradients", "bf16"]
-    run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    said_by_it = work / "output"
+    with open(said_by_it, "w", encoding="utf-8") as output:
+        run = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
     metrics = work / "run" / "metrics.jsonl"
     try:
         while run.poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") > said.steps):
             time.sleep(0.05)
         if run.poll() is not None:
-            sys.exit(run.stdout.read())
+            sys.exit(said_by_it.read_text(encoding="utf-8"))
         steps = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     finally:
         if run.poll() is None:

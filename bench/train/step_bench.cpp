@@ -196,7 +196,8 @@ void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSour
   if (mesh.world().size() == 1) meter.emplace(o, c, mesh);
   for (int i = 0; i < o.samples; ++i)
     for (std::size_t s = 0; s < subjects.size(); ++s)
-      measure(o, mesh, subjects[s], meter ? &*meter : nullptr, samples[s]);
+      measure(o, mesh, subjects[s], meter && subjects[s].variant.path == "gmm" ? &*meter : nullptr,
+              samples[s]);
   if (mesh.world().rank() != 0) return;
   for (std::size_t s = 0; s < subjects.size(); ++s) {
     samples[s].of_first = ratios(samples[s].seconds, samples[0].seconds);

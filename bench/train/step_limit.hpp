@@ -62,7 +62,6 @@ inline std::vector<StepPart> parts_of_step(const ModelConfig& config, const std:
   }
   parts.push_back({Phase::kDense, 0, 5 * stream});  // the final norm
   parts.push_back({Phase::kEmbed, 0, 5 * stream});
-  parts.push_back({Phase::kOther, 0, sizeof(float) * trained.dense});  // dense gradients start at zero
   parts.push_back({Phase::kReduce, 0, sizeof(float) * (trained.dense + trained.experts)});
   parts.push_back({Phase::kOptimizer, 0, 7 * sizeof(float) * (trained.dense + trained.experts)});
   return parts;

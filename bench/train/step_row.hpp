@@ -86,7 +86,7 @@ inline void print_limits(const nlohmann::ordered_json& row) {
     const std::string name(name_of(static_cast<Phase>(i)));
     const double ms = number("ms_" + name), limit = number("limit_ms_" + name);
     if (ms >= 0.05 || limit > 0)
-      std::printf("  %-10s %9.1f %9.1f %6.0f%%\n", name.c_str(), ms, limit, 100 * limit / ms);
+      std::printf("  %-10s %9.1f %9.1f %6.0f%%\n", name.c_str(), ms, limit, ms > 0 ? 100 * limit / ms : 0);
   }
   std::printf("  step %.1f ms, %.0f %% (%.0f to %.0f) of its limit\n", number("step_ms"),
               100 * number("of_limit"), 100 * number("of_limit_p10"), 100 * number("of_limit_p90"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 namespace moeloom {
@@ -44,7 +45,7 @@ double squares_of(std::span<const Number> values) {
     sums += eight * eight;
   };
   for (; end - from >= kInALine; from += kInALine) {
-    __builtin_prefetch(reinterpret_cast<const char*>(from) + kAhead);
+    __builtin_prefetch(std::bit_cast<const void*>(std::bit_cast<std::uintptr_t>(from) + kAhead));
     for (std::ptrdiff_t i = 0; i < kInALine; i += 8) add_eight(from + i);
   }
   for (; end - from >= 8; from += 8) add_eight(from);

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "moment_codes.hpp"
 
@@ -21,7 +23,10 @@ constexpr std::size_t kAhead = 512;
 template <typename Number>
 void ask_for(const Number* numbers) {
   constexpr std::size_t kLine = 64 / sizeof(Number);
-  for (std::size_t line = 0; line < kAtOnce; line += kLine) __builtin_prefetch(numbers + kAhead + line);
+  const auto ahead =
+      std::bit_cast<std::uintptr_t>(numbers) + kAhead * sizeof(Number);  // perhaps behind the array
+  for (std::size_t line = 0; line < kAtOnce; line += kLine)
+    __builtin_prefetch(std::bit_cast<const void*>(ahead + line * sizeof(Number)));
 }
 
 /// The numbers that every element is updated by.

@@ -186,7 +186,8 @@ void backward(const NormedRows& normed, ConstMatrixView dy, MatrixView dx, std::
     float* const out = dx.row(i) + column;
     const Group group{weight.data(), settings.weight_offset, width, inv};
     if (streams)
-      stream_backward(grad, in, dy.stride, x.stride, group, out, sum);
+      stream_backward(grad, in, i + 1 < x.rows ? dy.stride : 0, i + 1 < x.rows ? x.stride : 0, group, out,
+                      sum);
     else
       group_backward(grad, in, group, out, sum);
   });

@@ -20,7 +20,7 @@ inline constexpr Index kMasterRows = 384;
 template <typename Element, typename Side>
 inline constexpr Index kTogether = std::is_same_v<Side, Down> && !kOfMatrices<Element> ? 4 : 1;
 
-/// A thread's memory: most of a megabyte, too much for a stack that somebody has made small.
+/// A thread's memory: about a megabyte, too much for a stack that somebody has made small.
 template <typename Element>
 struct MasterWorkspace {
   LeftSide<Element, kMasterRows> left;

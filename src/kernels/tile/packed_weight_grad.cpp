@@ -164,11 +164,13 @@ void for_each_tile(ConstRows dy, ConstRows x, Workspace& work, Write mode, Multi
 /// The sums that the tile to the right of one with `rows` rows adds to.
 Ahead sums_ahead(const TileArguments& tile, Index rows) {
   const Index lines = ceil_div(rows, std::max<Index>(1, tile.depth / kUnroll));
-  return {.from = tile.c + kTileCols,
-          .lines = lines,
-          .stride = tile.c_stride,
-          .advance = lines * tile.c_stride,
-          .times = ceil_div(rows, lines)};
+  // Behind the last tile of a row that is the next row's, or nothing, which a prefetch may ask for.
+  return {
+      .from = std::bit_cast<const float*>(std::bit_cast<std::uintptr_t>(tile.c) + kTileCols * sizeof(float)),
+      .lines = lines,
+      .stride = tile.c_stride,
+      .advance = lines * tile.c_stride,
+      .times = ceil_div(rows, lines)};
 }
 
 /// dw (+)= dy^T x for at most kPassRows rows. is_last: nothing is added to dw soon.
@@ -314,6 +316,8 @@ void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, con
   dw.check(rows.groups(), dy.cols(), x.cols());
   const std::vector<Index> first = first_rows(rows);
   std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));
+  static_assert(kRectangleRows % kStripRows<Element> == 0, "padding leaves no task without rows");
+  if (dy.cols() == 0 || x.cols() == 0) return;
   const Index down = ceil_div(dy.cols(), kRectangleRows), across = ceil_div(x.cols(), kRectangleCols);
   const Index most_rows = padded_to(ceil_div(dy.cols(), down), kStripRows<Element>),
               most_cols = padded_to(ceil_div(x.cols(), across), kTileCols);

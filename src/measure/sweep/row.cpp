@@ -67,7 +67,7 @@ void read(const Document& from, const std::string& name, Index& field) {
 }
 void read(const Document& from, const std::string& name, double& field) {
   // Of an earlier version, which did not have the phase yet.
-  field = name.starts_with("ms_") ? from.number_or(name, 0) : from.number(name);
+  field = name == "ms_report" ? from.number_or(name, 0) : from.number(name);
 }
 void read(const Document& from, const std::string& name, bool& field) {
   field = from.boolean(name);

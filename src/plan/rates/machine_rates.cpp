@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <ranges>
 
 #include "rates/exchange_rates.hpp"
@@ -245,18 +246,23 @@ class Meter {
   double part_;
 };
 
-/// Of a processor's time, what a rank has that never rests, while the others do not either. A quota leaves
-/// less than it says where the kernel stops a group at a tick of its clock.
+/// Of a processor's time, what a rank has that never rests, while the others do not either, over what it is
+/// due of whole processors: ranks that share those are what oversubscription() counts. A quota leaves less
+/// than it says where the kernel stops a group at a tick of its clock.
 double processor_share(const Communicator& world) {
   constexpr double kSeconds = 1;  // ten periods of the usual quota
-  if (world.all_max(processor_quota() ? 1 : 0) == 0 || threads() > 1) return 1;
+  const std::optional<ProcessorQuota> quota = processor_quota();
+  if (world.all_max(quota ? 1 : 0) == 0 || threads() > 1) return 1;
+  const std::vector<std::int64_t> groups =
+      world.split_by_node().all_gather(std::vector<std::int64_t>{quota ? quota->group : 0});
+  const double due = quota ? due_share(quota->processors, std::ranges::count(groups, quota->group)) : 1;
   const auto wall = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   };
   world.barrier();
   const double begin = wall(), own = rate_clock();
   while (wall() - begin < kSeconds) continue;
-  return -world.all_max((own - rate_clock()) / (wall() - begin));
+  return std::min(1.0, -world.all_max((own - rate_clock()) / (wall() - begin) / due));
 }
 
 /// Rates of processor time -> by the wall.
@@ -292,6 +298,10 @@ RateCase rate_case(const ModelConfig& config, Index sequence_length) {
           .top_k = config.has_experts() ? config.num_experts_per_tok : 1,
           .inter = config.has_experts() ? config.moe_intermediate_size : 0,
           .vocabulary = config.vocab_size};
+}
+
+double due_share(double processors, Index ranks) {
+  return std::min(1.0, std::max(1.0, std::floor(processors)) / static_cast<double>(ranks));
 }
 
 double dense_flops_at(const MachineRates& rates, double rows) {

@@ -65,6 +65,10 @@ struct MachineRates {
   bool unequal_links() const { return link_slowest_bytes_per_second < 0.75 * link_median_bytes_per_second; }
 };
 
+/// Of a processor, what each of so many ranks has that share a quota's whole ones, of which there is always
+/// one.
+double due_share(double processors, Index ranks);
+
 /// FLOP/s of dense products of so many rows: between the measured ones by the logarithm of rows, beyond them
 /// as at the last.
 double dense_flops_at(const MachineRates& rates, double rows);

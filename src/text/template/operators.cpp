@@ -12,15 +12,16 @@ namespace {
 
 using Kind = Sequence::Kind;
 
-constexpr const char* kSigns[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
+constexpr const char* kOperatorSigns[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
 
 void require_defined(const Value& value) {
   if (const Undefined* undefined = value.as<Undefined>()) throw Failure(undefined_complaint(*undefined));
 }
 
 [[noreturn]] void refuse(Operator op, const Value& left, const Value& right) {
-  throw Failure(std::string("unsupported operand type(s) for ") + kSigns[static_cast<std::size_t>(op)] +
-                ": '" + type_name(left) + "' and '" + type_name(right) + "'");
+  throw Failure(std::string("unsupported operand type(s) for ") +
+                kOperatorSigns[static_cast<std::size_t>(op)] + ": '" + type_name(left) + "' and '" +
+                type_name(right) + "'");
 }
 
 [[noreturn]] void too_large() {

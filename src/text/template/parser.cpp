@@ -8,7 +8,7 @@ namespace {
 
 using Names = std::initializer_list<std::string_view>;
 
-constexpr int kMostNesting = 100;
+constexpr int kMostNestedBlocks = 100;
 
 class StatementParser {
  public:
@@ -23,7 +23,8 @@ class StatementParser {
  private:
   /// Up to the tag of one of these names, whose begin has then been taken; none: to the template's end.
   Body body(Names ends) {
-    if (++depth_ > kMostNesting) tokens_.fail("blocks nest deeper than " + std::to_string(kMostNesting));
+    if (++depth_ > kMostNestedBlocks)
+      tokens_.fail("blocks nest deeper than " + std::to_string(kMostNestedBlocks));
     Body body;
     while (!tokens_.is(TokenKind::kEnd)) {
       const int line = tokens_.current().line;
@@ -146,7 +147,8 @@ class StatementParser {
 
   /// One, or several with commas.
   Target target(bool with_namespace) {
-    if (++depth_ > kMostNesting) tokens_.fail("blocks nest deeper than " + std::to_string(kMostNesting));
+    if (++depth_ > kMostNestedBlocks)
+      tokens_.fail("blocks nest deeper than " + std::to_string(kMostNestedBlocks));
     Target first = one_target(with_namespace);
     if (tokens_.is_sign(",")) {
       Target several;

@@ -8,7 +8,7 @@
 namespace moeloom::jinja {
 namespace {
 
-constexpr int kMostDepth = 200;
+constexpr int kMostNestedValues = 200;
 constexpr std::size_t kFewMembers = 8;  // are faster looked through
 
 /// Equal for keys that Python holds for equal: 1, 1.0 and True.
@@ -76,7 +76,7 @@ bool Value::to_number(double& number) const {
 
 void Dict::set(Value key, Value value) {
   const int depth = 1 + std::max(depth_of(key), depth_of(value));
-  if (depth > kMostDepth) throw Failure("values nest too deeply");
+  if (depth > kMostNestedValues) throw Failure("values nest too deeply");
   std::string name = key_text(key);
   const auto [place, is_new] = places_.try_emplace(std::move(name), members_.size());
   depth_ = std::max(depth_, depth);
@@ -115,7 +115,7 @@ Value sequence_value(std::vector<Value> items, Sequence::Kind kind) {
   Sequence sequence;
   sequence.kind = kind;
   for (const Value& item : items) sequence.depth = std::max(sequence.depth, 1 + depth_of(item));
-  if (sequence.depth > kMostDepth) throw Failure("values nest too deeply");
+  if (sequence.depth > kMostNestedValues) throw Failure("values nest too deeply");
   sequence.items = std::move(items);
   return SequencePtr(std::make_shared<const Sequence>(std::move(sequence)));
 }

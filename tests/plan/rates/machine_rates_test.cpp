@@ -48,5 +48,12 @@ TEST(MachineRates, ACaseIsTheSizesThatRatesDependOn) {
   EXPECT_EQ(sizes.sequence_length, 16);
 }
 
+TEST(DueShare, IsOfWholeProcessorsThatRanksShare) {
+  EXPECT_EQ(due_share(2, 4), 0.5) << "which oversubscription counts";
+  EXPECT_EQ(due_share(2.7, 4), 0.5);
+  EXPECT_EQ(due_share(0.4, 1), 1) << "a fraction is the quota's alone";
+  EXPECT_EQ(due_share(8, 2), 1);
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -153,7 +153,7 @@ TEST_F(TrainingInAProgram, LinesOfTheMetricsAddUpToTheTimeBetweenEndsOfSteps) {
   told -= lines[4].eval_seconds;
   const double took = std::chrono::duration<double>(ends.back() - ends.front()).count();
   EXPECT_LE(told, took);
-  EXPECT_GE(told, 0.99 * took);
+  EXPECT_GE(told, 0.99 * took - 0.05) << "a busy machine may have stopped it between two clocks";
 }
 
 TEST_F(TrainingInAProgram, WhatEndsBeforeItsLastStepIsStoppedThere) {

@@ -325,5 +325,13 @@ TEST(GroupedMatmul, RefusesWhatDoesNotFit) {
   EXPECT_THROW(native_grouped_matmul().weight_grad(p.dy, p.x, {fewer}, p.dw, Write::kReplace), ShapeError);
 }
 
+TEST(GroupedMatmul, AWeightGradientOfNoColumnsIsNothing) {
+  const std::vector<Index> counts = {3, 2};
+  Matrix none(5, 0), some(5, 12), flat(0, 12), thin(24, 0);
+  packed_grouped_matmul().weight_grad(none, some, {counts}, flat, Write::kReplace);
+  packed_grouped_matmul().weight_grad(some, none, {counts}, thin, Write::kReplace);
+  EXPECT_EQ(flat.rows() * thin.cols(), 0);
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -4,6 +4,7 @@
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
+#include <variant>
 
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -70,9 +71,10 @@ template <typename Shape>
 void multiply_groups(const GroupedWeights& w, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
                      Shape shape) {
   for_each_group(rows, [&](Index g, Index first, Index count) {
+    const ConstMatrixView weight = w.group(g).fp32();
     parallel_blocks(count, kBlockRows, [&](Index begin, Index end) {
       const ConstMatrixView part = x.rows_from(first + begin, end - begin);
-      multiply(part, describe(part), w.group(g), shape(w.group(g)), y.rows_from(first + begin, end - begin),
+      multiply(part, describe(part), weight, shape(weight), y.rows_from(first + begin, end - begin),
                Write::kReplace);
     });
   });
@@ -93,7 +95,7 @@ void weight_grad(ConstRows given_dy, ConstRows given_x, const GroupedRows& rows,
   const ConstMatrixView dy = given_dy.fp32(), x = given_x.fp32();
   dw.check(rows.groups(), dy.cols, x.cols);
   for_each_group(rows, [&](Index g, Index first, Index count) {
-    const MatrixView target = dw.group(g, dy.cols);
+    const auto target = std::get<MatrixView>(dw.group(g, dy.cols));
     if (count == 0 && mode == Write::kReplace) fill(target, 0.0f);
     for (Index row = 0; row < count; row += kSumChunkRows) {
       const Index n = std::min(kSumChunkRows, count - row);

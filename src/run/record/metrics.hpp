@@ -47,9 +47,9 @@ struct StepMetrics {
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double tokens_per_s = 0;
-  /// Of the slowest rank: `phases`, which are means over ranks. With the three below, lines add up to about the
-  /// time from a process's start to its last step: those are rank 0's, and what a host does between steps is
-  /// in none.
+  /// Of the slowest rank: `phases`, which are means over ranks. With the three below, lines add up to about
+  /// the time from a process's start to its last step: those are rank 0's, and what a host does between steps
+  /// is in none.
   double seconds = 0;
   double start_seconds = 0;  // of the first step of a process: from its start to that step; no key if 0
   double save_seconds = 0;   // that saves held the steps since the line before; no key if 0

@@ -23,7 +23,6 @@
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "train/step_limit.hpp"
 
 #include <cstdio>
 #include <deque>
@@ -32,6 +31,7 @@
 #include <map>
 #include <optional>
 
+#include "step_limit.hpp"
 #include "step_options.hpp"
 #include "step_row.hpp"
 #include "support/check.hpp"

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "moeloom/measure/paired.hpp"
-#include "train/step_limit.hpp"
 
 #include <cstdio>
 #include <string>
 
+#include "step_limit.hpp"
 #include "step_options.hpp"
 #include "support/heading.hpp"
 #include <nlohmann/json.hpp>

@@ -150,7 +150,7 @@ void for_each_tile(ConstRows dy, ConstRows x, Workspace& work, Write mode, Multi
   pack_strips<Element, kTileCols>(x, kTileCols, work.panels, work.words.data());
   const Index rows = dy.cols(), cols = x.cols(), depth = depth_of<Element>(dy.rows());
   const Index words = mode == Write::kAdd ? kWordsBesideSums : kWordsTogether;
-  const Index together = std::max<Index>(1, words / depth) * kTileCols;
+  const Index together = std::max<Index>(1, words / std::max<Index>(1, depth)) * kTileCols;
   for (Index first = 0; first < cols; first += together)
     for (Index i = 0; i < rows; i += kStrip)
       for (Index j = first; j < std::min(first + together, cols); j += kTileCols)

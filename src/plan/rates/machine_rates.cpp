@@ -252,7 +252,8 @@ class Meter {
 double processor_share(const Communicator& world) {
   constexpr double kSeconds = 1;  // ten periods of the usual quota
   const std::optional<ProcessorQuota> quota = processor_quota();
-  if (world.all_max(quota ? 1 : 0) == 0 || threads() > 1) return 1;
+  const bool somewhere = world.all_max(quota ? 1 : 0) > 0, alone = world.all_max(threads()) <= 1;
+  if (!somewhere || !alone) return 1;
   const std::vector<std::int64_t> groups =
       world.split_by_node().all_gather(std::vector<std::int64_t>{quota ? quota->group : 0});
   const double due = quota ? due_share(quota->processors, std::ranges::count(groups, quota->group)) : 1;

@@ -2,12 +2,11 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/tensor/dtype.hpp"
+#include "tensor/fetch_lines.hpp"
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 
 #include "moment_codes.hpp"
 
@@ -22,11 +21,7 @@ constexpr std::size_t kAhead = 512;
 /// streams stops at every page.
 template <typename Number>
 void ask_for(const Number* numbers) {
-  constexpr std::size_t kLine = 64 / sizeof(Number);
-  const auto ahead =
-      std::bit_cast<std::uintptr_t>(numbers) + kAhead * sizeof(Number);  // perhaps behind the array
-  for (std::size_t line = 0; line < kAtOnce; line += kLine)
-    __builtin_prefetch(std::bit_cast<const void*>(ahead + line * sizeof(Number)));
+  fetch_lines(numbers, kAhead * sizeof(Number), kAtOnce * sizeof(Number));
 }
 
 /// The numbers that every element is updated by.

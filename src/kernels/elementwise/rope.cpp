@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "tensor/fetch_lines.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -126,12 +127,6 @@ void turn_back_from_halves(float* x, const Turn& turn) {
   halves_to_neighbours(turn.scratch, turn.pairs, x);
 }
 
-/// A head of the next row, on its way while this one is turned.
-void ask_for(const float* values, Index count) {
-  constexpr Index kLine = 16;
-  for (Index j = 0; j < count; j += kLine) __builtin_prefetch(values + j);
-}
-
 /// turn_head(first turned element, turn) for every head, rows shared out among the threads.
 template <typename TurnHead>
 void turn_heads(MatrixView x, Index head_dim, std::span<const std::int32_t> position_ids,
@@ -144,7 +139,9 @@ void turn_heads(MatrixView x, Index head_dim, std::span<const std::int32_t> posi
       const Turn turn{table.cosine.row(position), table.sine.row(position), table.rotary_dim() / 2,
                       scratch.row(0)};
       for (Index head = 0; head < x.cols; head += head_dim) {
-        ask_for(x.row(std::min(t + 1, end - 1)) + head + table.first_dim, table.rotary_dim());
+        // This head of the next row, on its way while this one is turned.
+        fetch_lines(x.row(std::min(t + 1, end - 1)) + head + table.first_dim, 0,
+                    at(table.rotary_dim()) * sizeof(float));
         turn_head(x.row(t) + head + table.first_dim, turn);
       }
     }

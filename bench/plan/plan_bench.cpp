@@ -165,7 +165,7 @@ class Runner {
         mesh_(Communicator::world(), point.job.layout.mesh),
         subject_(case_of(o, mesh_.world()), mesh_, tokens, kernels(point.grouped)) {
     if (check)
-      bench::refuse_unless_right(mesh_.shape().text(), check->error_of(subject_),
+      bench::refuse_unless_right(mesh_.shape().text(), check->check(subject_).error,
                                  StepCheck::tolerance(DType::kF32));
     else
       train_first(subject_);

@@ -166,7 +166,7 @@ void check(const Mesh& mesh, const std::map<std::string, TrainingCase>& cases, c
     const StepCheck check(each, without_ep, tokens);
     for (Subject& subject : subjects)
       if (subject.variant.routing == name && !subject.variant.alone)
-        bench::refuse_unless_right(subject.variant.path + ", " + name, check.error_of(subject.training),
+        bench::refuse_unless_right(subject.variant.path + ", " + name, check.check(subject.training).error,
                                    StepCheck::tolerance(subject.variant.path == "gmm" ? dtype : DType::kF32));
   }
 }

@@ -22,6 +22,7 @@ WorldSample gather(const StepSample& mine, const Communicator& world) {
     sample.seconds = std::max(sample.seconds, all[at_rank]);
     sample.message_bytes += all[at_rank + 1];
     sample.row_bytes += all[at_rank + 2];
+    sample.rows += all[at_rank + 3];
     rows_per_rank.push_back(static_cast<Index>(all[at_rank + 3]));
     for (std::size_t i = 0; i < kPhases; ++i)
       sample.phase_seconds[i] += all[at_rank + first_phase + i] / ranks;

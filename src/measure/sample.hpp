@@ -27,6 +27,7 @@ struct WorldSample {
   PhaseTimes phase_seconds{};
   double message_bytes = 0;
   double row_bytes = 0;
+  double rows = 0;  // that experts computed
   double expert_load = 0;
   double rank_load = 0;
   double expert_gini = 0;

@@ -67,6 +67,7 @@ std::vector<double> first_steps(StepSubject& subject) {
     const StepReport report = subject.train();
     numbers.insert(numbers.end(), {report.loss, report.grad_norm});
   }
+  subject.settle();
   return numbers;
 }
 
@@ -135,12 +136,12 @@ StepCheck::StepCheck(const TrainingCase& of, const Mesh& without_ep, const Token
   reference_ = first_steps(subject);
 }
 
-double StepCheck::error_of(StepSubject& subject) const {
+CheckedSteps StepCheck::check(StepSubject& subject) const {
   const std::vector<double> numbers = first_steps(subject);
   double error = 0;
   for (std::size_t i = 0; i < numbers.size(); ++i)
     error = worse(error, std::fabs(numbers[i] - reference_[i]) / std::fabs(reference_[i]));
-  return subject.mesh().world().all_max(error);
+  return {.error = subject.mesh().world().all_max(error), .loss = numbers[numbers.size() - 2]};
 }
 
 double StepCheck::tolerance(DType dtype) {

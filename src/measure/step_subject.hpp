@@ -31,6 +31,9 @@ class StepSubject {
               const DispatcherSettings& dispatcher = {}, const Exchange& travel = {});
   /// The next one. Collective over the world.
   StepReport train() { return trainer_.step(next_++); }
+  /// Until none of its weights travel: before another subject of these ranks trains. Collective over the
+  /// world.
+  void settle() { trainer_.settle(); }
   /// The same after a barrier, as a sample of this rank. Where weights are gathered by layer, they travel
   /// when it begins, as in a run: a step before it, which is no sample, leaves them so. None travel when it
   /// ends.
@@ -53,6 +56,11 @@ class StepSubject {
   Index next_ = 0;
 };
 
+struct CheckedSteps {
+  double error = 0;  // the largest difference of a loss or a gradient norm, relative to it
+  double loss = 0;   // of the last step
+};
+
 /// Whether a model's first steps are those of a loop over all experts on each rank, in fp32 with reference
 /// kernels.
 class StepCheck {
@@ -60,9 +68,9 @@ class StepCheck {
   static constexpr Index kSteps = 2;  // that the subject has trained after its check
   /// Trains that loop. without_ep: the same ranks at ep = 1. Collective over the world.
   StepCheck(const TrainingCase& of, const Mesh& without_ep, const TokenSource& tokens);
-  /// The largest difference of a loss or a gradient norm, relative to it, of the subject's next steps, which
-  /// must be its first; the second is one of updated weights. Collective over the world.
-  double error_of(StepSubject& subject) const;
+  /// Of the subject's next steps, which must be its first; the last is one of updated weights. It is settled
+  /// behind them. Collective over the world.
+  CheckedSteps check(StepSubject& subject) const;
   static double tolerance(DType dtype);
 
  private:

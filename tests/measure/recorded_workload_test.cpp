@@ -2,6 +2,7 @@
 
 #include "measure/layer_subject.hpp"
 #include "measure/step_subject.hpp"
+#include "measure/sweep/points.hpp"
 #include "measure/workload.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/statistics.hpp"
@@ -168,6 +169,19 @@ TEST(RecordedWorkload, IsGivenToEverySparseLayerOfATrainingStep) {
       EXPECT_EQ(report.rows_per_expert[at(layer)], rows_per_expert(workload, {20, 8, 2}, 0, step * 2 + layer))
           << "step " << step << ", layer " << layer;
   }
+}
+
+TEST(RecordedWorkload, IsAGroupOfItsOwnOfTrainingStepsWhichElseRouteByThemselves) {
+  const Recording recording;
+  SweepSettings settings;
+  settings.modes = {BenchMode::kStep};
+  settings.scalings = {Scaling::kWeak};
+  settings.workloads = {Workload::kHot, workload_named(recording.name())};
+  const std::vector<EpGroup> groups = groups_of(settings, 8, 2);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(routing_of(groups[0].front()), "natural");
+  EXPECT_EQ(routing_of(groups[1].front()), recording.name());
+  EXPECT_NE(text_of(groups[0].front()), text_of(groups[1].front()));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST(StepSubject, TrainsTheSameAtEveryEpWhateverTheRouting) {
     kernels.swiglu = fused_swiglu();
     kernels.grouped_matmul = packed_grouped_matmul();
     StepSubject subject(of, with_ep, tokens, kernels);
-    EXPECT_LE(check.error_of(subject), StepCheck::tolerance(DType::kF32));
+    EXPECT_LE(check.check(subject).error, StepCheck::tolerance(DType::kF32));
   }
 }
 
@@ -44,7 +44,7 @@ TEST(StepSubject, AnotherSeedIsSeenByItsCheck) {
   const StepCheck check(of, mesh, tokens);
   of.seed += 1;
   StepSubject subject(of, mesh, tokens, {});
-  EXPECT_GT(check.error_of(subject), 1e-3);
+  EXPECT_GT(check.check(subject).error, 1e-3);
 }
 
 TEST(StepSubject, ARoutingOfTokensLoadsTheExpertsThatItNames) {

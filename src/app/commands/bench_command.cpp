@@ -106,12 +106,13 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
     const bool grouped = std::ranges::any_of(decision.kernels, [](const KernelReport& report) {
       return report.id == "fused_moe" && report.applied;
     });
-    return {decision.table,
-            open_dispatcher(decision, mesh, request.config.num_experts),
-            decision.dtype.type,
-            grouped,
-            with_flags(decision.gmm.reason),
-            with_flags(decision.why.dispatcher)};
+    return {.kernels = decision.table,
+            .dispatcher = open_dispatcher(decision, mesh, request.config.num_experts),
+            .travel = decision.job.exchange,
+            .dtype = decision.dtype.type,
+            .gmm_applied = grouped,
+            .gmm_reason = with_flags(decision.gmm.reason),
+            .dispatcher_reason = with_flags(decision.why.dispatcher)};
   };
 }
 

@@ -5,6 +5,9 @@
 #include "measure/layer_subject.hpp"
 #include "measure/step_subject.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/measure/peaks.hpp"
+#include "plan/cost/step_flops.hpp"
 #include "plan/decide/compute_dtype.hpp"
 
 #include <deque>
@@ -24,10 +27,10 @@ class LayerGroup {
         seed_(world.settings().seed),
         inputs_(sizes_, common.workload, common.tokens, world.world(), seed_),
         check_(sizes_, world.mesh(1), inputs_, seed_) {}
-  /// The new member's error.
-  double add(const Mesh& mesh, const PointSetup& setup) {
-    return check_.error_of(subjects_.emplace_back(sizes_, mesh, setup.kernels, setup.dispatcher, seed_),
-                           inputs_);
+  /// Checks the new member.
+  CheckedSteps add(const Mesh& mesh, const PointSetup& setup) {
+    return {.error = check_.error_of(
+                subjects_.emplace_back(sizes_, mesh, setup.kernels, setup.dispatcher, seed_), inputs_)};
   }
   /// The step that step() measures from now on.
   void prepare(Index step) { inputs_.prepare(step); }
@@ -43,7 +46,11 @@ class LayerGroup {
 
 TrainingCase case_of(const SweepWorld& world, const EpPoint& common) {
   const Index length = world.settings().sequence_length;
-  return {world.config(), common.tokens / length, length, world.settings().seed};
+  return {.model = world.config(),
+          .sequences = common.tokens / length,
+          .sequence_length = length,
+          .seed = world.settings().seed,
+          .routing = common.workload.recorded() ? std::optional(common.workload) : std::nullopt};
 }
 
 /// The same of training steps.
@@ -54,8 +61,9 @@ class StepGroup {
       : case_(case_of(world, common)),
         tokens_(random_text(case_.seed, case_.sequence_length * common.ranks + (1 << 16))),
         check_(case_, world.mesh(1), tokens_) {}
-  double add(const Mesh& mesh, const PointSetup& setup) {
-    return check_.error_of(subjects_.emplace_back(case_, mesh, tokens_, setup.kernels, setup.dispatcher));
+  CheckedSteps add(const Mesh& mesh, const PointSetup& setup) {
+    return check_.check(
+        subjects_.emplace_back(case_, mesh, tokens_, setup.kernels, setup.dispatcher, setup.travel));
   }
   void prepare(Index) {}  // each trains its next step
   StepSample step(std::size_t member) { return subjects_[member].step(); }
@@ -106,7 +114,9 @@ void add_member(const SweepWorld& world, const EpPoint& point, const PointSetup&
   describe(setup, row);
   give_back();  // memory that was freed and is used again would not be seen to grow
   const Index before = private_bytes();
-  row.error = group.add(world.mesh(point.ep), setup);
+  const CheckedSteps checked = group.add(world.mesh(point.ep), setup);
+  row.error = checked.error;
+  row.loss = checked.loss;
   row.tolerance = Group::Check::tolerance(setup.dtype);
   refuse_unless_right(point, row.error, row.tolerance);
   for (Index step = 0; step < world.settings().warmup; ++step) {
@@ -118,11 +128,33 @@ void add_member(const SweepWorld& world, const EpPoint& point, const PointSetup&
   row.memory_bytes = static_cast<Index>(world.world().all_max(grown));
 }
 
+/// A peak that is shorter than the step slips between interruptions that the step meets; a third of a second
+/// meets them too. Collective.
+EpSample sample_of(const StepSample& mine, DType dtype, const Communicator& world) {
+  EpSample sample{.step = gather(mine, world)};
+  world.barrier();
+  sample.peak_gflops = peak_gflops(dtype, threads(), std::min(sample.step.seconds, 0.3));
+  world.all_sum(std::span(&sample.peak_gflops, 1));
+  return sample;
+}
+
+StepWork work_of(const SweepWorld& world, const EpPoint& point) {
+  const ModelConfig& config = world.config();
+  const auto rows = static_cast<double>(point.tokens * config.num_experts_per_tok);
+  if (point.mode == BenchMode::kLayer)
+    return {.flops = moe_product_flops(config, point.tokens), .rows = rows};
+  Index layers = 0;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) layers += config.is_sparse(layer);
+  return {.flops = step_flops(config, point.tokens, world.settings().sequence_length),
+          .rows = rows * static_cast<double>(layers)};
+}
+
 template <typename Group>
 std::vector<EpRow> measure_in(const SweepWorld& world, const EpGroup& points, const EpRow& blank) {
   Group group(world, points.front());
   std::vector<EpRow> rows;
   std::vector<std::size_t> members;  // which row each member of the group has
+  std::vector<DType> dtypes;         // that its products multiply
   for (const EpPoint& point : points) {
     EpRow& row = rows.emplace_back(row_of(point, blank));
     // May measure rates, in memory that is not the point's.
@@ -130,15 +162,16 @@ std::vector<EpRow> measure_in(const SweepWorld& world, const EpGroup& points, co
     if (!setup) continue;
     add_member(world, point, *setup, group, members.size(), row);
     members.push_back(rows.size() - 1);
+    dtypes.push_back(setup->dtype);
   }
-  std::vector<std::vector<WorldSample>> samples(members.size());
+  std::vector<std::vector<EpSample>> samples(members.size());
   for (Index i = 0; i < world.settings().samples; ++i) {
     group.prepare(world.settings().warmup + i);
     for (std::size_t member = 0; member < members.size(); ++member)
-      samples[member].push_back(gather(group.step(member), world.world()));
+      samples[member].push_back(sample_of(group.step(member), dtypes[member], world.world()));
   }
   for (std::size_t member = 0; member < members.size(); ++member)
-    summarise(samples[member], rows[members[member]]);
+    summarise(samples[member], work_of(world, points[members[member]]), rows[members[member]]);
   return rows;
 }
 

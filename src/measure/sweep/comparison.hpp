@@ -4,6 +4,7 @@
 #include "measure/sweep/row.hpp"
 #include "moe/dispatch/dispatcher.hpp"
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/job/job.hpp"
 #include "moeloom/kernels/registry.hpp"
 
 #include <functional>
@@ -16,6 +17,7 @@ namespace moeloom {
 struct PointSetup {
   KernelTable kernels;
   DispatcherSettings dispatcher;
+  Exchange travel = {};       // of gradients and new weights in a training step
   DType dtype = DType::kF32;  // that products multiply
   bool gmm_applied = false;
   std::string gmm_reason;

@@ -45,7 +45,7 @@ std::string_view name_of(Scaling scaling) {
 }
 
 std::string_view routing_of(const EpPoint& point) {
-  return point.mode == BenchMode::kStep ? "natural" : name_of(point.workload);
+  return point.mode == BenchMode::kStep && !point.workload.recorded() ? "natural" : name_of(point.workload);
 }
 
 std::string text_of(const EpPoint& point) {
@@ -65,11 +65,9 @@ std::vector<EpGroup> groups_of(const SweepSettings& settings, Index experts, Ind
       common.scaling = scaling;
       common.ranks = world;
       common.tokens = scaling == Scaling::kStrong ? settings.tokens : settings.tokens_per_rank * world;
-      if (mode == BenchMode::kStep) {
-        groups.push_back(group_of(settings, experts, common));
-        continue;
-      }
+      if (mode == BenchMode::kStep) groups.push_back(group_of(settings, experts, common));
       for (const Workload& workload : settings.workloads) {
+        if (mode == BenchMode::kStep && !workload.recorded()) continue;
         common.workload = workload;
         groups.push_back(group_of(settings, experts, common));
       }

@@ -20,7 +20,7 @@ struct SweepSettings {
   std::vector<GmmRequest> gmm = {GmmRequest::kNever, GmmRequest::kAuto, GmmRequest::kForce};
   std::vector<std::optional<DispatcherKind>> dispatchers = {std::nullopt};  // none: auto
   std::vector<DType> dtypes = {DType::kF32};
-  std::vector<Workload> workloads = {Workload::kBalanced};  // of the layer
+  std::vector<Workload> workloads = {Workload::kBalanced};  // of the layer; recorded ones of the step too
   bool rebalance = false;                                   // replicas of experts where ep > 1 and they pay
   Index tokens = 4096;                                      // strong: over all ranks
   Index tokens_per_rank = 1024;                             // weak
@@ -35,7 +35,7 @@ struct SweepSettings {
 struct EpPoint {
   BenchMode mode = BenchMode::kLayer;
   Scaling scaling = Scaling::kStrong;
-  Workload workload = Workload::kBalanced;  // of the layer; a training step routes as its router does
+  Workload workload = Workload::kBalanced;  // of a step, unless it is recorded: as its router has it
   Index ranks = 1;
   Index ep = 1;
   GmmRequest gmm = GmmRequest::kNever;
@@ -43,7 +43,7 @@ struct EpPoint {
   DType dtype = DType::kF32;
   Index tokens = 0;  // over all ranks
 };
-/// "balanced", or "natural" for a training step.
+/// "balanced", "trace:FILE", or "natural" for a training step that routes by itself.
 std::string_view routing_of(const EpPoint& point);
 /// "layer strong ranks=4 ep=2 gmm=force ...", for people.
 std::string text_of(const EpPoint& point);

@@ -45,6 +45,10 @@ void each_field(Row& row, Visit visit) {
   visit("rank_gini", row.rank_gini);
   visit("error", row.error);
   visit("tolerance", row.tolerance);
+  visit("loss", row.loss);
+  visit("dropped_share", row.dropped_share);
+  visit("peak_gflops", row.peak_gflops);
+  visit("peak_share", row.peak_share);
   visit("samples", row.samples);
   visit("skipped", row.skipped);
   visit("model", row.model);
@@ -66,8 +70,11 @@ void read(const Document& from, const std::string& name, Index& field) {
   field = from.integer(name);
 }
 void read(const Document& from, const std::string& name, double& field) {
-  // Of an earlier version, which did not have the phase yet.
-  field = name == "ms_report" ? from.number_or(name, 0) : from.number(name);
+  // Of an earlier version, which did not have them yet.
+  constexpr std::array<std::string_view, 5> kLater = {"ms_report", "loss", "dropped_share", "peak_gflops",
+                                                      "peak_share"};
+  const bool later = std::ranges::find(kLater, name) != kLater.end();
+  field = later ? from.number_or(name, 0) : from.number(name);
 }
 void read(const Document& from, const std::string& name, bool& field) {
   field = from.boolean(name);
@@ -119,9 +126,9 @@ std::string csv_line(const EpRow& row, Cell cell) {
 }
 
 template <typename Value>
-double mean(const std::vector<WorldSample>& samples, Value value) {
+double mean(const std::vector<EpSample>& samples, Value value) {
   double sum = 0;
-  for (const WorldSample& sample : samples) sum += value(sample);
+  for (const EpSample& sample : samples) sum += value(sample.step);
   return sum / static_cast<double>(samples.size());
 }
 
@@ -143,9 +150,13 @@ EpRow row_of(const EpPoint& point, const EpRow& blank) {
   return row;
 }
 
-void summarise(const std::vector<WorldSample>& samples, EpRow& row) {
-  std::vector<double> ms;
-  for (const WorldSample& sample : samples) ms.push_back(1e3 * sample.seconds);
+void summarise(const std::vector<EpSample>& samples, const StepWork& work, EpRow& row) {
+  std::vector<double> ms, peaks, shares;
+  for (const EpSample& sample : samples) {
+    ms.push_back(1e3 * sample.step.seconds);
+    peaks.push_back(sample.peak_gflops);
+    shares.push_back(1e-9 * work.flops / (sample.step.seconds * sample.peak_gflops));
+  }
   row.samples = static_cast<Index>(samples.size());
   row.step_ms = spread_of(ms);
   row.tokens_per_s = 1e3 * static_cast<double>(row.tokens) / row.step_ms.median;
@@ -157,6 +168,9 @@ void summarise(const std::vector<WorldSample>& samples, EpRow& row) {
   row.rank_load = mean(samples, [](const WorldSample& s) { return s.rank_load; });
   row.expert_gini = mean(samples, [](const WorldSample& s) { return s.expert_gini; });
   row.rank_gini = mean(samples, [](const WorldSample& s) { return s.rank_gini; });
+  row.dropped_share = 1 - mean(samples, [](const WorldSample& s) { return s.rows; }) / work.rows;
+  row.peak_gflops = median(peaks);
+  row.peak_share = median(shares);
 }
 
 std::string key_of(const EpRow& row) {

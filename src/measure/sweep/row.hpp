@@ -36,6 +36,10 @@ struct EpRow {
   double rank_gini = 0;     // of rows per rank
   double error = 0;         // against ep = 1, at most
   double tolerance = 0;
+  double loss = 0;           // of a training step: of the last that was checked, whose weights were updated
+  double dropped_share = 0;  // of the rows that tokens chose experts for: those that no expert computed
+  double peak_gflops = 0;    // of all ranks at once, measured between the samples
+  double peak_share = 0;     // of it that the step's arithmetic makes; median of samples
   Index samples = 0;
   std::string skipped;  // why it could not run here, and has no numbers; empty: it was measured
   std::string model;    // its sizes
@@ -49,8 +53,18 @@ struct EpRow {
 /// `blank` with what a point says of itself.
 EpRow row_of(const EpPoint& point, const EpRow& blank);
 
+/// A step of a point, and what is measured and known beside it.
+struct EpSample {
+  WorldSample step;
+  double peak_gflops = 0;  // of all ranks at once, right behind the step
+};
+/// What every step of a point does, over all ranks.
+struct StepWork {
+  double flops = 0;
+  double rows = 0;  // tokens * top_k of every sparse layer
+};
 /// The measurements of a row from its samples.
-void summarise(const std::vector<WorldSample>& samples, EpRow& row);
+void summarise(const std::vector<EpSample>& samples, const StepWork& work, EpRow& row);
 
 /// Two rows measured the same if their keys are.
 std::string key_of(const EpRow& row);

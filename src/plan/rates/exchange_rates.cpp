@@ -15,7 +15,7 @@ namespace {
 
 constexpr Index kColumns = 256;  // of a row: 1 KiB
 constexpr Index kSmall = 1, kLarge = 1024;
-constexpr Index kMostRows = 32768;  // of all pairs of a rank
+constexpr Index kMostPairRows = 32768;  // of all pairs of a rank
 constexpr double kStreams = 10;  // times as long as a small exchange: then its bytes are what takes the time
 constexpr int kFewest = 9, kMost = 25;  // rounds
 constexpr double kEnough = 1;           // seconds, of a slow link's
@@ -63,7 +63,7 @@ Line exchange_line(const Communicator& comm, double messages) {
   const double small = exchange_of(comm, kSmall);
   Index rows = kLarge;
   double large = exchange_of(comm, rows);
-  while (large < kStreams * small && 4 * rows * comm.size() <= kMostRows)
+  while (large < kStreams * small && 4 * rows * comm.size() <= kMostPairRows)
     large = exchange_of(comm, rows *= 4);
   const double middle = exchange_of(comm, rows / 4);
   const double others = others_in(comm);

@@ -85,7 +85,7 @@ TEST(SweepReport, HoldsEveryNumberOfEveryRow) {
     for (const Index of : {row.memory_bytes, row.message_bytes, row.row_bytes})
       cells += "<td>" + bytes(of) + "</td>";
     cells +=
-        "<td>1.37</td><td>1.19</td><td>0.213</td><td>0.087</td><td>1.23e-06</td><td>5e-05</td><td>9</td>";
+        "<td>1.37</td><td>1.19</td><td>0.213</td><td>0.087</td><td>1.23e-06</td><td>5e-05</td><td>5.432</td><td>0.0125</td><td>123.4</td><td>0.617</td><td>9</td>";
     EXPECT_TRUE(contains(html, cells)) << cells;
   }
 }

@@ -22,19 +22,21 @@ std::vector<std::string> keys_in(const EpRow& row) {
 TEST(SweepRow, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
   EpRow row;
   row.tokens = 600;
-  std::vector<WorldSample> samples(3);
+  std::vector<EpSample> samples(3);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const auto n = static_cast<double>(i + 1);
-    samples[i] = {.seconds = 0.1 * n * n,
-                  .message_bytes = 10 * n,
-                  .row_bytes = 20 * n,
-                  .expert_load = n,
-                  .rank_load = 2 * n,
-                  .expert_gini = 0.1 * n,
-                  .rank_gini = 0.05 * n};
-    samples[i].phase_seconds[2] = 0.01 * n;
+    samples[i] = {.step = {.seconds = 0.1 * n * n,
+                           .message_bytes = 10 * n,
+                           .row_bytes = 20 * n,
+                           .rows = 300 * n,
+                           .expert_load = n,
+                           .rank_load = 2 * n,
+                           .expert_gini = 0.1 * n,
+                           .rank_gini = 0.05 * n},
+                  .peak_gflops = 100 / n};
+    samples[i].step.phase_seconds[2] = 0.01 * n;
   }
-  summarise(samples, row);
+  summarise(samples, {.flops = 4e9, .rows = 1000}, row);
   EXPECT_DOUBLE_EQ(row.step_ms.p10, 100);
   EXPECT_DOUBLE_EQ(row.step_ms.median, 400);
   EXPECT_DOUBLE_EQ(row.step_ms.p90, 900);
@@ -46,6 +48,9 @@ TEST(SweepRow, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
   EXPECT_EQ(row.rank_load, 4);
   EXPECT_DOUBLE_EQ(row.expert_gini, 0.2);
   EXPECT_DOUBLE_EQ(row.rank_gini, 0.1);
+  EXPECT_DOUBLE_EQ(row.dropped_share, 0.4) << "600 rows of 1000";
+  EXPECT_DOUBLE_EQ(row.peak_gflops, 50);
+  EXPECT_DOUBLE_EQ(row.peak_share, 0.2) << "of 0.4, 0.2 and 0.13, each of its own sample";
   EXPECT_EQ(row.samples, 3);
 }
 
@@ -54,7 +59,7 @@ TEST(SweepRow, ReadsBackToEveryFieldOfItsDocument) {
   const std::string line = document_of(row).dump(-1);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   EXPECT_EQ(document_of(row_from(Document::parse(line, "test"))).dump(-1), line);
-  EXPECT_EQ(keys_in(row).size(), 42 + kPhases);
+  EXPECT_EQ(keys_in(row).size(), 46 + kPhases);
 }
 
 TEST(SweepRow, APointIsToldFromEveryOtherByItsKey) {
@@ -72,7 +77,8 @@ TEST(SweepRow, ADocumentWithoutAFieldIsRefusedByItsName) {
   document.erase("rank_load");
   EXPECT_NE(testing::message_of<IoError>([&] { row_from(document); }).find("rank_load"), std::string::npos);
   document = document_of(point_row(kPoint, 1));
-  document.erase("ms_report");
+  for (const char* later : {"ms_report", "loss", "dropped_share", "peak_gflops", "peak_share"})
+    document.erase(later);
   EXPECT_EQ(row_from(document).phase_ms[static_cast<std::size_t>(Phase::kReport)], 0)
       << "as it was written once";
 }

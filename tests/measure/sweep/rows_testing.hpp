@@ -42,6 +42,10 @@ inline EpRow point_row(const EpPoint& point, double ms) {
   row.rank_gini = 0.087;
   row.error = 1.23e-6;
   row.tolerance = 5e-5;
+  row.loss = 5.4321;
+  row.dropped_share = 0.0125;
+  row.peak_gflops = 123.4;
+  row.peak_share = 0.617;
   row.samples = 9;
   return row;
 }

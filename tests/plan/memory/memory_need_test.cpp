@@ -21,7 +21,7 @@ MeshShape shape_of(Index dp, Index ep) {
 }
 
 /// Of sequences of 16 tokens.
-Job job_of(Index tokens, const MeshShape& mesh = shape_of(1, 1),
+Job job_with(Index tokens, const MeshShape& mesh = shape_of(1, 1),
            DispatcherKind kind = DispatcherKind::kAlltoall) {
   return {.batch = {.sequences = mesh.world() * tokens / 16, .length = 16},
           .exchange = {.dispatcher = kind},
@@ -68,7 +68,7 @@ TEST(MemoryNeed, AWeightThatRestsInHalvesTakesHalfAsMuch) {
 TEST(MemoryNeed, AdaptersOfExpertsTakeWhatBackwardKeepsOfEachRow) {
   ModelConfig config = tiny_config();
   const auto bytes = [&] {
-    return buffer_bytes(config, parameter_specs(config, {0, 4}), job_of(64), {.at_once = 128});
+    return buffer_bytes(config, parameter_specs(config, {0, 4}), job_with(64), {.at_once = 128});
   };
   const double plain = bytes();
   config.adapter = resolve_adapter(config, {.rank = 2, .targets = {"attention"}});
@@ -86,7 +86,7 @@ TEST(MemoryNeed, DropoutHoldsSomeRowsAndTheirKeys) {
   const auto more = [&](const NamePatterns& targets, const Job& job) {
     return bytes(targets, 0.1, job) - bytes(targets, 0, job);
   };
-  Job job = job_of(2992);
+  Job job = job_with(2992);
   EXPECT_EQ(more({"router"}, job), 4.0 * 256 * 24 + 8 * 2992);
   EXPECT_EQ(more({"mlp"}, job), 4.0 * 256 * 40 + 8 * 2992) << "down_proj reads most";
   EXPECT_EQ(more({"experts"}, job), 4.0 * 5984 * 24 + 2 * 8 * 5984)
@@ -100,7 +100,7 @@ TEST(MemoryNeed, DropoutHoldsSomeRowsAndTheirKeys) {
 TEST(MemoryNeed, ActivationsGrowWithTokensAndLayers) {
   ModelConfig config = tiny_config();
   const auto bytes = [&](Index tokens) {
-    return activation_bytes(config, job_of(tokens), {.at_once = 2 * tokens});
+    return activation_bytes(config, job_with(tokens), {.at_once = 2 * tokens});
   };
   const double fixed = 2 * bytes(64) - bytes(128);  // counts by expert
   EXPECT_NEAR(bytes(256) - fixed, 4 * (bytes(64) - fixed), 1);
@@ -116,7 +116,7 @@ TEST(MemoryNeed, WhatBackwardMakesAgainIsHeldOnceForAllLayers) {
   config.mlp_only_layers.clear();  // all sparse alike
   const auto specs = parameter_specs(config, {0, 4});
   const auto bytes = [&](Recompute recompute) {
-    Job job = job_of(64);
+    Job job = job_with(64);
     job.keeping.recompute = recompute;
     return std::pair(activation_bytes(config, job, {.at_once = 128}),
                      buffer_bytes(config, specs, job, {.at_once = 128}));
@@ -141,7 +141,7 @@ TEST(MemoryNeed, LargeArraysTakeWholeHugePages) {
   ModelConfig config = tiny_config();
   config.num_hidden_layers = 1;
   config.mlp_only_layers = {0};
-  const double bytes = activation_bytes(config, job_of(40000), {.at_once = 80000});
+  const double bytes = activation_bytes(config, job_with(40000), {.at_once = 80000});
   const double exact = 4.0 * 40000 * (4 * 24 + 64 + 48 + 6 + 32 + 4 + 2 + 80);
   EXPECT_GT(bytes, exact);
   EXPECT_LT(bytes, exact + 11 * (2 << 20));
@@ -152,7 +152,7 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   const auto specs = parameter_specs(config, {0, 2});
   Index chunks = 0;
   const auto bytes = [&](Index ep, DispatcherKind kind) {
-    Job job = job_of(128, shape_of(1, ep), kind);
+    Job job = job_with(128, shape_of(1, ep), kind);
     job.exchange.chunks = chunks;
     return buffer_bytes(config, specs, job, {.at_once = 256});
   };

@@ -118,7 +118,8 @@ void add_point_options(OptionTable& table, SweepSettings& s) {
   for (const SyntheticWorkload workload : kWorkloads) workloads.emplace_back(name_of(workload));
   table.add("workloads", "LIST",
             "routings of the layer: " + joined(workloads) +
-                "; or all of these; trace:FILE or trace:FILE@LAYER: what --record-routing recorded",
+                "; or all of these; trace:FILE or trace:FILE@LAYER: what --record-routing recorded, and of the "
+                "training step too, which else routes by itself",
             "what uneven load costs", s.workloads, read_workloads, workloads_text);
   table.add("tokens", "N", "strong scaling: tokens over all ranks", "as of train", s.tokens).at_least(1);
   table.add("tokens-per-rank", "N", "weak scaling: tokens of a rank", "as of plan", s.tokens_per_rank)
@@ -183,16 +184,22 @@ void check_step(const SweepSettings& s, const ModelConfig& config, Index world, 
   if (has(s.scalings, Scaling::kWeak)) whole("tokens-per-rank", s.tokens_per_rank, 1);
 }
 
-void check_layer(const SweepSettings& s, const ModelConfig& config, Violations& violations) {
+void check_layer(const ModelConfig& config, Violations& violations) {
   violations.unless(config.hidden_size >= config.num_experts,
                     "hidden = " + value_text(config.hidden_size) +
                         " is below experts = " + value_text(config.num_experts) +
                         ", and a layer's routing is given in the first value a token has for each expert; "
                         "choose --hidden of at least " +
                         value_text(config.num_experts) + ", or leave --mode layer out");
+}
+
+/// A layer takes every routing, a training step those that were recorded.
+void check_workloads(const SweepSettings& s, const ModelConfig& config, Violations& violations) {
   const WorkloadShape shape{s.tokens, config.num_experts, config.num_experts_per_tok};
-  for (const Workload& workload : s.workloads)
+  for (const Workload& workload : s.workloads) {
+    if (!workload.recorded() && !has(s.modes, BenchMode::kLayer)) continue;
     if (const auto reason = why_not(workload, shape)) violations.unless(false, *reason);
+  }
 }
 
 }  // namespace
@@ -229,7 +236,8 @@ std::vector<std::string> bench_ep_violations(const BenchEpOptions& o, const Mode
   for (const Index ep : s.eps) violations.add(mesh_violations({0, ep}, world, config.num_experts));
   if (!violations.list().empty()) return violations.list();
   if (has(s.modes, BenchMode::kStep)) check_step(s, config, world, violations);
-  if (has(s.modes, BenchMode::kLayer)) check_layer(s, config, violations);
+  if (has(s.modes, BenchMode::kLayer)) check_layer(config, violations);
+  check_workloads(s, config, violations);
   return violations.list();
 }
 

@@ -67,7 +67,7 @@ inline std::string needs(const std::string& type) {
   if (type == "qwen2_moe" || type == "qwen3_next" || type.starts_with("qwen3_5_moe"))
     return R"(, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2,
       "moe_intermediate_size": 8, "shared_expert_intermediate_size": 20)";
-  const bool sparse = type.find("moe") != std::string::npos;
+  const bool sparse = type.find("moe") != std::string::npos || type == "hy_v3";
   return std::string(R"(, "num_key_value_heads": 2)") +
          (sparse ? R"(, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8)" : "");
 }

@@ -8,6 +8,7 @@
 
 #include "hf/family_models.hpp"
 #include "support/expect_error.hpp"
+#include "support/on_one_rank.hpp"
 #include "support/shared_folder.hpp"
 #include <gtest/gtest.h>
 
@@ -16,6 +17,8 @@ namespace {
 
 using testing::family_model;
 using testing::TemporaryFolder;
+
+class FamilyRoundTrip : public testing::OnOneRank {};
 
 Index elements_in(const TensorSpec& spec) {
   Index count = 1;
@@ -74,7 +77,7 @@ void expect_round_trip(const ModelConfig& config, const std::vector<TensorSpec>&
   expect_same_tensors(source, target);
 }
 
-TEST(FamilyRoundTrip, KeepsEveryTensorOfEveryFamily) {
+TEST_F(FamilyRoundTrip, KeepsEveryTensorOfEveryFamily) {
   for (const Family& family : families()) {
     if (!family.refusal.empty()) continue;
     SCOPED_TRACE(family.model_type);
@@ -83,7 +86,7 @@ TEST(FamilyRoundTrip, KeepsEveryTensorOfEveryFamily) {
 }
 
 /// Transformers 5 stacks what transformers 4 lists.
-TEST(FamilyRoundTrip, KeepsListsAndStacksOfExpertsWhereAFamilyMayHaveEither) {
+TEST_F(FamilyRoundTrip, KeepsListsAndStacksOfExpertsWhereAFamilyMayHaveEither) {
   int families_with_both = 0;
   for (const Family& family : families()) {
     const StackNames usual;
@@ -102,7 +105,7 @@ TEST(FamilyRoundTrip, KeepsListsAndStacksOfExpertsWhereAFamilyMayHaveEither) {
 }
 
 /// With the router and its bias, where their block has another name in stacks; the stacked folder loads.
-TEST(FamilyRoundTrip, ConvertsBetweenListsAndStacksOfExperts) {
+TEST_F(FamilyRoundTrip, ConvertsBetweenListsAndStacksOfExperts) {
   for (const Family& family : families()) {
     if (!family.refusal.empty() || !family.moe || family.moe->transposed || family.moe->only_stacked ||
         family.text_config || family.moe->stack.gate_up != StackNames().gate_up ||
@@ -132,7 +135,7 @@ TEST(FamilyRoundTrip, ConvertsBetweenListsAndStacksOfExperts) {
 
 /// [gate 0, up 0, gate 1, up 1, ...] of gpt_oss and [n blocks of q, k, v, z] of a delta net are not the order
 /// of the parameter.
-TEST(FamilyRoundTrip, OfParametersInAnotherOrderIsNoCopyOfAFile) {
+TEST_F(FamilyRoundTrip, OfParametersInAnotherOrderIsNoCopyOfAFile) {
   const ModelConfig config = testing::model("qwen3_next");
   const TemporaryFolder folder;
   write_folder(config, folder.path());
@@ -152,7 +155,7 @@ TEST(FamilyRoundTrip, OfParametersInAnotherOrderIsNoCopyOfAFile) {
 }
 
 /// HF's qwen3_5_moe keeps them in four tensors, q, k and v in the first.
-TEST(FamilyRoundTrip, PartsOfADeltaNetAreTheColumnsThatItReads) {
+TEST_F(FamilyRoundTrip, PartsOfADeltaNetAreTheColumnsThatItReads) {
   const ModelConfig config = testing::model("qwen3_5_moe_text");
   const ParameterStore store(parameter_specs(config, {0, config.num_experts}));
   const auto spec = std::get<DeltaNetSpec>(config.layer(0).mixer);
@@ -173,7 +176,7 @@ TEST(FamilyRoundTrip, PartsOfADeltaNetAreTheColumnsThatItReads) {
   EXPECT_EQ(in_proj.spec.slices.size(), 4u);
 }
 
-TEST(FamilyRoundTrip, CarriesLayersThatPredictFurtherTokens) {
+TEST_F(FamilyRoundTrip, CarriesLayersThatPredictFurtherTokens) {
   const struct {
     std::string type, more;
     std::vector<std::string> tensors;
@@ -194,7 +197,7 @@ TEST(FamilyRoundTrip, CarriesLayersThatPredictFurtherTokens) {
   }
 }
 
-TEST(FamilyRoundTrip, RefusesALayerBehindTheLastOfAFamilyThatHasNone) {
+TEST_F(FamilyRoundTrip, RefusesALayerBehindTheLastOfAFamilyThatHasNone) {
   const TemporaryFolder folder;
   write_folder(testing::model("qwen3_moe"), folder.path(),
                {{"model.layers.4.eh_proj.weight", DType::kF32, {2}}});
@@ -204,7 +207,7 @@ TEST(FamilyRoundTrip, RefusesALayerBehindTheLastOfAFamilyThatHasNone) {
   EXPECT_NE(text.find("model.layers.4.eh_proj.weight: unexpected"), std::string::npos) << text;
 }
 
-TEST(FamilyRoundTrip, RefusesWhatOnlyLooksLikeALayerBehindTheLast) {
+TEST_F(FamilyRoundTrip, RefusesWhatOnlyLooksLikeALayerBehindTheLast) {
   for (const std::string name : {"model.layers.3.eh_proj.weight", "model.layers.4", "model.layers.x4.a",
                                  "model.layers.99999999999999999999.a", "layers.4.a"}) {
     const TemporaryFolder folder;
@@ -217,7 +220,7 @@ TEST(FamilyRoundTrip, RefusesWhatOnlyLooksLikeALayerBehindTheLast) {
 }
 
 /// Rounded, a router or its bias would choose other experts; HF keeps them in fp32.
-TEST(FamilyRoundTrip, LeavesWhatStaysFp32InABf16File) {
+TEST_F(FamilyRoundTrip, LeavesWhatStaysFp32InABf16File) {
   const struct {
     std::string type, tensor;
   } cases[] = {

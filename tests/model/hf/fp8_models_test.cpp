@@ -11,6 +11,7 @@
 #include "hf/fp8_files.hpp"
 #include "support/expect_error.hpp"
 #include "support/files.hpp"
+#include "support/on_one_rank.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom::fp8_models_test {
@@ -18,6 +19,8 @@ namespace {
 
 using testing::StoredPart;
 using testing::TemporaryFolder;
+
+class Fp8Models : public testing::OnOneRank {};
 
 constexpr Index kRows = 16,
                 kCols = 10;  // of a block; few sizes are multiples of them, and no half leaves most of one
@@ -83,7 +86,7 @@ void expect_numbers(const SafetensorsFolder& folder, const std::vector<TensorSpe
   }
 }
 
-TEST(Fp8Models, OfEveryFamilyAreReadToTheNumbersAndWrittenWithoutScales) {
+TEST_F(Fp8Models, OfEveryFamilyAreReadToTheNumbersAndWrittenWithoutScales) {
   for (const Family& family : families()) {
     if (!family.refusal.empty()) continue;
     SCOPED_TRACE(family.model_type);
@@ -99,7 +102,7 @@ TEST(Fp8Models, OfEveryFamilyAreReadToTheNumbersAndWrittenWithoutScales) {
   }
 }
 
-TEST(Fp8Models, AreCountedAndRestInBf16) {
+TEST_F(Fp8Models, AreCountedAndRestInBf16) {
   const TemporaryFolder source;
   const ModelConfig config = write_folder(source.path(), testing::model("qwen3_moe"));
   const SafetensorsFolder tensors(source.path());
@@ -117,7 +120,7 @@ TEST(Fp8Models, AreCountedAndRestInBf16) {
   EXPECT_EQ(resting_storage(tensors, config), Storage::kBf16);
 }
 
-TEST(Fp8Models, BecomeTheSameStacksInAnotherLayout) {
+TEST_F(Fp8Models, BecomeTheSameStacksInAnotherLayout) {
   const TemporaryFolder source, stacked, again;
   const ModelConfig config = write_folder(source.path(), testing::model("qwen3_moe"));
   const SafetensorsFolder tensors(source.path());
@@ -129,7 +132,7 @@ TEST(Fp8Models, BecomeTheSameStacksInAnotherLayout) {
   expect_numbers(SafetensorsFolder(again.path()), tensor_specs(config));
 }
 
-TEST(Fp8Models, CarryTensorsInFp8AsBf16WithoutTheirScales) {
+TEST_F(Fp8Models, CarryTensorsInFp8AsBf16WithoutTheirScales) {
   const TemporaryFolder source, trained, converted;
   const std::vector<TensorSpec> more = {{"model.layers.4.eh_proj.weight", DType::kF32, {25, 33}},
                                         {"model.layers.4.enorm.weight", DType::kF32, {7}},
@@ -148,7 +151,7 @@ TEST(Fp8Models, CarryTensorsInFp8AsBf16WithoutTheirScales) {
   expect_numbers(SafetensorsFolder(converted.path()), specs);
 }
 
-TEST(Fp8Models, PassOverScalesOfActivations) {
+TEST_F(Fp8Models, PassOverScalesOfActivations) {
   const TemporaryFolder source, trained;
   const std::vector<TensorSpec> more = {{"model.layers.0.self_attn.q_proj.input_scale", DType::kF32, {1}},
                                         {"model.layers.0.self_attn.k_scale", DType::kF32, {}}};
@@ -162,7 +165,7 @@ TEST(Fp8Models, PassOverScalesOfActivations) {
   expect_numbers(SafetensorsFolder(trained.path()), tensor_specs(config));
 }
 
-TEST(Fp8Models, AreRefusedWithEveryTensorThatIsWrong) {
+TEST_F(Fp8Models, AreRefusedWithEveryTensorThatIsWrong) {
   const TemporaryFolder folder;
   const std::string carried = "model.layers.4.eh_proj.weight";
   const ModelConfig config = testing::model("deepseek_v3");

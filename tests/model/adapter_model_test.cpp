@@ -158,8 +158,9 @@ TEST(AdapterModel, HasTheLossAndTheGradientsOfMergedWeightsInEveryFamily) {
   std::map<std::string, std::size_t> compared;
   for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     const ModelConfig config = ModelConfig::read(folder);
-    for (const MeshShape& shape : testing::meshes_for(world, std::max<Index>(config.num_experts, 1)))
-      for (const bool fused : {false, true})
+    const auto shapes = testing::meshes_for(world, std::max<Index>(config.num_experts, 1));
+    for (const MeshShape& shape : shapes)
+      for (const bool fused : testing::fused_on(shape, shapes))
         compared[config.model_type] += expect_like_merged(folder, fused, shape);
   }
   for (const auto& [family, pairs] : compared) EXPECT_GT(pairs, 0u) << family << ": nothing could be adapted";

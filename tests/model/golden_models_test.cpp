@@ -224,6 +224,13 @@ void expect_golden(const std::filesystem::path& folder, Path path, MeshShape sha
   expect_gradients(golden, model.store, mesh);
 }
 
+/// Every path of a rank alone, and on the mesh with the smallest parts of experts; between them, where only
+/// the exchange differs, the path of most runs.
+std::vector<Path> paths_on(const MeshShape& shape, const std::vector<MeshShape>& shapes) {
+  if (shape.ep < shapes.back().ep) return {Path::kMasters};
+  return {Path::kReference, Path::kMasters, Path::kPackedFaces};
+}
+
 TEST(GoldenModels, AgreeOnEveryMeshWithLoopAndGmm) {
   const Index world = Communicator::world().size();
   const auto cases = testing::golden_cases("models", testing::is_of_a_family_that_runs);
@@ -231,9 +238,9 @@ TEST(GoldenModels, AgreeOnEveryMeshWithLoopAndGmm) {
   std::map<std::string, int> compared;
   for (const auto& folder : cases) {
     const ModelConfig config = ModelConfig::read(folder);
-    for (const MeshShape& shape : testing::meshes_for(world, std::max<Index>(config.num_experts, 1)))
-      for (const Path path : {Path::kReference, Path::kMasters, Path::kPackedFaces})
-        expect_golden(folder, path, shape);
+    const auto shapes = testing::meshes_for(world, std::max<Index>(config.num_experts, 1));
+    for (const MeshShape& shape : shapes)
+      for (const Path path : paths_on(shape, shapes)) expect_golden(folder, path, shape);
     ++compared[config.model_type];
   }
   if (Communicator::world().rank() != 0) return;

@@ -118,8 +118,9 @@ TEST(StoredModels, HaveTheBitsOfFloatsInEveryGoldenModel) {
   const Index world = Communicator::world().size();
   for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     const ModelConfig config = ModelConfig::read(folder);
-    for (const MeshShape& shape : testing::meshes_for(world, std::max<Index>(config.num_experts, 1)))
-      for (const bool fused : {false, true}) {
+    const auto shapes = testing::meshes_for(world, std::max<Index>(config.num_experts, 1));
+    for (const MeshShape& shape : shapes)
+      for (const bool fused : testing::fused_on(shape, shapes)) {
         expect_the_bits_of_floats(folder, shape, fused);
         expect_the_bits_of_floats_in_f16(folder, shape, fused);
       }

@@ -112,4 +112,11 @@ inline std::vector<MeshShape> meshes_for(Index world, Index experts) {
   return shapes;
 }
 
+/// Whether kernels are fused, of the tables to try on one of these shapes: both on the last, which has the
+/// smallest parts of experts; fused ones on others, which differ from it in the exchange.
+inline std::vector<bool> fused_on(const MeshShape& shape, const std::vector<MeshShape>& shapes) {
+  if (shape.ep == shapes.back().ep) return {false, true};
+  return {true};
+}
+
 }  // namespace moeloom::testing

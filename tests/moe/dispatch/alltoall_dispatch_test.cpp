@@ -32,6 +32,7 @@ TEST(AlltoallDispatch, LeavesTheBitsOfALayerAsTheyAreAtEveryNumberOfChunks) {
     const Matrix hidden = hidden_of(c, shape.hidden), upstream = random_matrix(c.tokens, shape.hidden, 62);
     const RouterSettings router = softmax_router(c.experts, c.top_k);
     for (const bool grouped : {false, true}) {
+      if (!grouped && ep.size() > 4) continue;  // products are those of fewer ranks, which are quicker
       const auto run = [&](Index chunks) {
         auto block = std::make_unique<Block>(ep, router, weights, block_kernels(grouped),
                                              std::set<std::string>(), DispatcherSettings{.chunks = chunks});

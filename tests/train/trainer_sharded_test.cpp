@@ -57,18 +57,26 @@ std::vector<NamedRun> runs() {
   return all;
 }
 
+/// On more ranks than two, which take turns on few processors, every other run is on the meshes with one
+/// axis, and the rest on those with two.
 TEST(TrainerSharded, HasTheBitsOfWholeParametersReducedAtTheEnd) {
-  for (const MeshShape& shape : meshes_of_every_size())
-    for (auto& [name, settings] : runs()) {
+  const Index world = Communicator::world().size();
+  for (const MeshShape& shape : meshes_of(world)) {
+    const bool on_one_axis = shape.dp == 1 || shape.ep == 1;
+    bool is_even = false;
+    for (const auto& [name, settings] : runs()) {
+      is_even = !is_even;
+      if (world > 2 && is_even != on_one_axis) continue;
       SCOPED_TRACE(name_of(shape) + ", " + name);
       const Outcome whole = outcome_of(shape, settings);
       for (const Way way : {Way::kByLayer, Way::kGathered, Way::kSharded})
         expect_same_bits(outcome_of(shape, by(way, settings)), whole);
     }
+  }
 }
 
 TEST(TrainerSharded, ReducesOnlyTheLastMicroBatchOfWholeParameters) {
-  for (const MeshShape& shape : meshes_of_every_size()) {
+  for (const MeshShape& shape : meshes_of(Communicator::world().size())) {
     SCOPED_TRACE(name_of(shape));
     TrainingRunSettings settings{.global_batch = 24, .accumulation = 2};
     const Outcome whole = outcome_of(shape, settings);

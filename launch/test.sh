@@ -15,8 +15,9 @@ build=${MOELOOM_BUILD:-build}
 in_use=${TMPDIR:-/tmp}/ompi.$(uname -n | cut -d. -f1).$(id -u)/tests.$$
 mkdir -p "$in_use"
 trap 'rmdir -p "$in_use" 2> /dev/null || true' EXIT
-# Two at a time: most wait for a process that they started.
-ctest --test-dir "$build" --output-on-failure -j "${CTEST_PARALLEL_LEVEL:-2}" "$@"
+# Three at a time, on two processors: of many tests most seconds are the launcher's, which waits one before it ends a
+# job that failed. A program on several ranks has as many places.
+ctest --test-dir "$build" --output-on-failure -j "${CTEST_PARALLEL_LEVEL:-3}" "$@"
 # Why tests were skipped, if any were: as scripts say it, and as GoogleTest does of a program whose every test was.
 awk '/^skipped: / { print } /: Skipped$/ { getline why } /^\[  PASSED  \] 0 tests/ { print "skipped: " why }' \
   "$build/Testing/Temporary/LastTest.log" | sort | uniq -c

@@ -2,6 +2,9 @@
 # launch/bench-ep.sh [--ranks 1,2,4] [options of moeloom bench ep]: builds, measures every world one after the
 # other and writes one report: bench-ep/report.html, beside points.jsonl and points.csv. Stopped in the middle,
 # the same line goes on with the points that are missing.
+# launch/bench-ep.sh --study [--hostfile FILE] [--out bench-ep-study]: which ep, and is it worth it: models of 64 and of
+# 512 experts, on one node and on several (FILE as of launch/cluster.sh; without it four namespaces of this machine,
+# as root), predicted for 64 ranks; writes which-ep.md, a page about these machines. Within 25 minutes on 2 processors.
 #
 #   MOELOOM_PROGRAM  measure this program instead of building one
 set -euo pipefail
@@ -9,6 +12,7 @@ repository=$(cd "$(dirname "$0")/.." && pwd)  # files are named from the caller'
 
 ranks=1,2,4
 out=bench-ep
+study=
 options=()
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -19,8 +23,9 @@ while [[ $# -gt 0 ]]; do
       shift
       ;;
     --out=*) out=${1#*=} ;;
+    --study) study=yes ;;
     -h | --help)
-      sed -n '2,6s/^# \{0,1\}//p' "$0"
+      sed -n '2,11s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *) options+=("$1") ;;
@@ -40,6 +45,10 @@ else
   program=$build/moeloom
   commit=$(git -C "$repository" rev-parse --short HEAD 2>/dev/null || echo unknown)
   git -C "$repository" diff --quiet HEAD 2>/dev/null || commit+=-with-changes
+fi
+if [[ -n $study ]]; then
+  [[ $out != bench-ep ]] || out=bench-ep-study
+  MOELOOM_PROGRAM=$program COMMIT=$commit exec "$repository/bench/study/run.sh" --out "$out" "${options[@]}"
 fi
 # shellcheck source=launch/env.sh
 . "$repository/launch/env.sh"

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""What a study has measured, as one file: bench/study/gather.py all DIR > study.jsonl
+
+Each line is a result with its kind: place, measured, planned (of a mesh that was measured or of a larger one), simulated,
+published (GPU tables to compare with, from published.json). `load DIR EXPERTS TOKENS` prints how uneven rows were.
+"""
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+HERE = pathlib.Path(__file__).parent
+PLACES = ("node", "alone", "hosts")
+
+
+def points_of(folder, place):
+    path = folder / place / "points.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measured_of(place, point, losses):
+    """Bytes and memory are of a rank. losses: of ep = 1 by case."""
+    experts = int(re.search(r"(\d+) experts", point["model"])[1])
+    row = {
+        "kind": "measured",
+        "place": place,
+        "experts": experts,
+        "tokens": point["tokens"] // point["ranks"],
+        "routing": "natural" if point["workload"] == "natural" else "recorded",
+        "ranks": point["ranks"],
+        "ep": point["ep"],
+    }
+    case = tuple(row[key] for key in ("place", "experts", "tokens", "routing", "ranks"))
+    losses.setdefault(case, point["loss"])  # rows of a case begin with ep = 1
+    for key in ("tokens_per_s", "step_ms", "step_ms_p10", "step_ms_p90", "peak_share", "peak_gflops", "dropped_share",
+                "expert_load", "rank_load", "dispatcher_used", "samples"):
+        row[key] = point[key]
+    row["mib_sent"] = round(point["message_bytes"] / point["ranks"] / 2**20, 1)
+    row["mib_held"] = round(point["memory_bytes"] / 2**20)
+    row["loss"] = point["loss"]
+    row["loss_is_that_of_ep_1"] = point["loss"] == losses[case]
+    row["phases_ms"] = {key[3:]: round(value, 1) for key, value in point.items() if key.startswith("ms_")}
+    return row
+
+
+def planned_of(path):
+    """The fastest way of each ep that runs grouped matmul, as the measured ones do; a larger job's place is `larger`."""
+    _, place, experts, tokens, routing = path.stem.split("-")
+    plan = json.loads(path.read_text())
+    best = {}
+    for point in plan["points"]:
+        if point["experts"] != "loop" and point["fits"]:
+            best.setdefault(point["ep"], point)
+    for ep, point in sorted(best.items()):
+        yield {"kind": "planned", "place": place, "experts": int(experts), "tokens": int(tokens), "routing": routing,
+               "ranks": plan["ranks"], "ep": ep, "tokens_per_s": point["tokens_per_s"],
+               "step_ms": round(1e3 * point["step_seconds"], 1), "dispatcher": point["dispatcher"],
+               "mib_sent": round(point["message_bytes"] / 2**20, 1)}
+
+
+def place_of(folder, place, points):
+    shaped = json.loads((folder / "places.json").read_text())
+    first = points[0]
+    row = {key: first[key] for key in ("model", "cpu", "processors", "threads", "mpi", "blas", "version", "commit")}
+    row.update(kind="place", place=place, ranks=max(point["ranks"] for point in points),
+               measured_at=first["measured_at"], samples=first["samples"])
+    return row | (shaped if place == "hosts" else {})
+
+
+def gather(folder):
+    for place in PLACES:
+        points = [point for point in points_of(folder, place) if not point["skipped"]]
+        if not points:
+            continue
+        yield place_of(folder, place, points)
+        losses = {}
+        for point in points:
+            yield measured_of(place, point, losses)
+    for path in sorted(folder.glob("plan-*.json")):
+        yield from planned_of(path)
+    for path in sorted(folder.glob("simulated-*.json")):
+        for row in json.loads(path.read_text()):
+            yield {"kind": "simulated", "experts": int(path.stem.split("-")[1])} | row
+    yield from ({"kind": "published"} | row for row in json.loads((HERE / "published.json").read_text()))
+
+
+def load_of(folder, experts, tokens):
+    """Rows of the fullest expert over the mean, as routers chose by themselves on the hosts."""
+    rows = [measured_of("hosts", point, {}) for point in points_of(folder, "hosts") if not point["skipped"]]
+    return statistics.median(row["expert_load"] for row in rows
+                             if (row["experts"], row["tokens"], row["routing"]) == (experts, tokens, "natural"))
+
+
+if __name__ == "__main__":
+    chosen, where = sys.argv[1], pathlib.Path(sys.argv[2])
+    if chosen == "load":
+        print(round(load_of(where, int(sys.argv[3]), int(sys.argv[4])), 3))
+    else:
+        for result in gather(where):
+            print(json.dumps(result))

@@ -33,7 +33,7 @@ def measured_of(place, point, losses):
     }
     case = tuple(row[key] for key in ("place", "experts", "tokens", "routing", "ranks"))
     losses.setdefault(case, point["loss"])  # rows of a case begin with ep = 1
-    for key in ("tokens_per_s", "step_ms", "step_ms_p10", "step_ms_p90", "peak_share", "peak_gflops", "dropped_share",
+    for key in ("tokens_per_s", "of_first", "of_first_p10", "of_first_p90", "step_ms", "step_ms_p10", "step_ms_p90", "peak_share", "peak_gflops", "dropped_share",
                 "expert_load", "rank_load", "dispatcher_used", "samples"):
         row[key] = point[key]
     row["mib_sent"] = round(point["message_bytes"] / point["ranks"] / 2**20, 1)
@@ -62,9 +62,11 @@ def planned_of(path):
 def place_of(folder, place, points):
     shaped = json.loads((folder / "places.json").read_text())
     first = points[0]
-    row = {key: first[key] for key in ("model", "cpu", "processors", "threads", "mpi", "blas", "version", "commit")}
-    row.update(kind="place", place=place, ranks=max(point["ranks"] for point in points),
-               measured_at=first["measured_at"], samples=first["samples"])
+    rest = re.fullmatch(r"(.*?)\d+ experts(.*)", first["model"])
+    row = {key: first[key] for key in ("cpu", "processors", "threads", "mpi", "blas", "version", "commit")}
+    row.update(model=f"{rest[1]}{{}} experts{rest[2]}", kind="place", place=place, ranks=max(point["ranks"] for point in points),
+               measured_at=points[-1]["measured_at"],
+               samples=sorted({point["samples"] for point in points}))
     return row | (shaped if place == "hosts" else {})
 
 

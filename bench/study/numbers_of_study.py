@@ -44,12 +44,13 @@ class Numbers:
 
     def case(self, experts, place, tokens, ep, routing, kind="measured"):
         """ep: a number, "all" (the largest) or "best" (the fastest)."""
+        if place == "alone" and not self.of_kind("measured", place=place):
+            place = "node"  # of a hostfile
         rows = self.of_kind(kind, experts=experts, place=place, tokens=self.tokens_of(tokens), routing=routing)
-        if ep == "all":
-            return max(rows, key=lambda row: row["ep"])
-        if ep == "best":
-            return max(rows, key=lambda row: row["tokens_per_s"])
-        return next(row for row in rows if row["ep"] == ep)
+        found = [row for row in rows if ep in ("all", "best", row["ep"])]
+        if not found:
+            raise LookupError(f"nothing {kind} of {experts} experts, {place}, {tokens} tokens, {routing}, ep = {ep}")
+        return max(found, key=lambda row: row["tokens_per_s" if ep == "best" else "ep"])
 
     def tokens_of(self, word):
         return {"few": self.tokens[0], "many": self.tokens[-1]}[word]
@@ -61,6 +62,18 @@ class Numbers:
             row = self.case(experts, place, tokens, ep, routing)
             total = row["tokens"] * row["ranks"]
             return Range(row["tokens_per_s"], 1e3 * total / row["step_ms_p90"], 1e3 * total / row["step_ms_p10"])
+
+        def gain(experts, place, tokens, ep, routing="natural"):
+            """Of ep = 1, step by step in turn."""
+            row = self.case(experts, place, tokens, ep, routing)
+            return Range(1 / row["of_first"], 1 / row["of_first_p90"], 1 / row["of_first_p10"])
+
+        def rows(experts, place, tokens, routing="natural"):
+            """Their numbers in the table."""
+            wanted = {"experts": experts, "place": place, "tokens": self.tokens_of(tokens), "routing": routing}
+            numbers = [number for number, row in enumerate(self.of_kind("measured"), 1)
+                       if all(row[key] == value for key, value in wanted.items())]
+            return f"rows {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"row {numbers[0]}"
 
         def planned(experts, place, tokens, ep, routing="natural"):
             return self.case(experts, place, tokens, ep, routing, "planned")["tokens_per_s"]
@@ -74,16 +87,32 @@ class Numbers:
         def phase(name, experts, place, tokens, which):
             return field("phases_ms", experts, place, tokens, which)[name]
 
+        def sums(experts, place, tokens, which):
+            """Milliseconds of reductions, of the update and of new weights."""
+            return phase("reduce", experts, place, tokens, which) + phase("optimizer", experts, place, tokens, which)
+
+        def even_tokens(experts):
+            """Of a rank, at which rows are as many bytes as gradients and weights of experts; dense ones left in."""
+            sent = {which: field("mib_sent", experts, "hosts", "few", which) for which in (1, "all")}
+            return self.tokens[0] * sent[1] / sent["all"]
+
         def published(experts, of_ep, gpus):
             return self.one("published", experts=experts, gpus=gpus)["tokens_per_s"][str(of_ep)]
 
         names = {name: value for name, value in locals().items() if callable(value)}
-        return names | {"place": lambda place, key: self.one("place", place=place)[key],
+        shared = [row for row in self.of_kind("measured") if row["ep"] > 1]
+        return names | {"compared_losses": lambda: len(shared),
+                        "other_losses": lambda: sum(not row["loss_is_that_of_ep_1"] for row in shared), "place": lambda place, key: self.one("place", place=place)[key],
                         "tokens": self.tokens_of, "errors": self.errors, "ordered": self.ordered,
-                        "simulated": lambda experts: max(abs(row["error"]) for row in
-                                                         self.of_kind("simulated", experts=experts)),
+                        "simulated": self.simulated,
                         "worst": self.worst, "file": lambda: self.file_name, "tables": self.tables(),
                         "median": lambda values: sorted(values)[len(values) // 2], "max": max, "len": len}
+
+    def simulated(self, experts):
+        rows = self.of_kind("simulated", experts=experts)
+        if not rows:
+            raise LookupError("nothing simulated, because SimGrid was not installed")
+        return max(abs(row["error"]) for row in rows)
 
     def worst(self, key):
         """The largest of all that were measured."""
@@ -116,18 +145,16 @@ class Numbers:
         return {"measured": self.measured_table, "larger": self.larger_table, "published": self.published_table}
 
     def measured_table(self):
-        head = ("| place | experts | tokens a rank | routing | ep | tokens/s | of ep 1 | share of peak | MiB sent "
-                "| MiB held | dropped | loss of ep 1 | planned |\n" + "|---" * 13 + "|")
+        head = ("| row | place | experts | tokens a rank | routing | ep | tokens/s | of ep 1 | share of peak | MiB sent "
+                "| MiB held | dropped | loss of ep 1 | planned |\n" + "|---" * 14 + "|")
         planned = {id(row): plan for row, plan in self.pairs()}
-        lines, first = [head], None
-        for row in self.of_kind("measured"):
-            if row["ep"] == 1:
-                first = row
+        lines = [head]
+        for number, row in enumerate(self.of_kind("measured"), 1):
             plan = planned.get(id(row))
             lines.append("| " + " | ".join([
-                {"alone": "1 host", "node": "node"}.get(row["place"], "hosts") + f", {row['ranks']}",
+                str(number), {"alone": "1 host", "node": "node"}.get(row["place"], "hosts") + f", {row['ranks']}",
                 str(row["experts"]), f"{row['tokens']:,}", row["routing"], str(row["ep"]),
-                f"{row['tokens_per_s']:,.0f}", f"{first['step_ms'] / row['step_ms']:.2f}x",
+                f"{row['tokens_per_s']:,.0f}", f"{1 / row['of_first']:.2f}x",
                 f"{100 * row['peak_share']:.0f} %", f"{row['mib_sent']:,.0f}", f"{row['mib_held']:,}",
                 f"{row['dropped_share']:g}", "equal" if row["loss_is_that_of_ep_1"] else "DIFFERENT",
                 f"{plan['tokens_per_s']:,.0f}" if plan else ""]) + " |")
@@ -151,6 +178,6 @@ class Numbers:
     def published_table(self):
         lines = ["| source | what | tokens/s by ep |", "|---|---|---|"]
         for row in self.of_kind("published"):
-            speeds = ", ".join(f"{ep}: {speed:,}" for ep, speed in row["tokens_per_s"].items())
+            speeds = ", ".join(f"{ep}: {speed:,}" for ep, speed in row["tokens_per_s"].items()) or "none given"
             lines.append(f"| [{row['source']}]({row['url']}), {row['date']} | {row['what']} | {speeds} |")
         return "\n".join(lines)

@@ -15,6 +15,7 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 
 from numbers_of_study import Numbers, Range
 
@@ -50,14 +51,18 @@ class Text:
         false = []
 
         def place(match):
-            written, expression = match[1], match[2].strip()
+            written, expression = match[1], " ".join(match[2].split())
             shown, claim = claim_of(ast.parse(expression, mode="eval"))
             value = value_of(shown, self.names)
             if claim is not None and not value_of(claim, self.names):
                 false.append(expression)
             return FORMATS[written](value.middle if isinstance(value, Range) else value)
 
-        filled = re.sub(r"\{(\w+): ([^}]*)\}", place, sentence)
+        try:
+            filled = " ".join(re.sub(r"\{(\w+):\s([^}]*)\}", place, sentence).split())
+        except LookupError as missing:
+            self.contradicted.append((" ".join(sentence.split()), [str(missing)]))
+            return f"**Not in these results**: {missing}."
         if not false:
             return filled
         self.contradicted.append((filled, false))
@@ -78,7 +83,8 @@ class Text:
 
     def of_item(self, item):
         mark = re.match(r"(\d+\. |- )?", item)[0]
-        return mark + self.fill(item[len(mark):])
+        return textwrap.fill(self.fill(item[len(mark):]), width=120, initial_indent=mark, subsequent_indent=" " * len(mark),
+                             break_long_words=False, break_on_hyphens=False)
 
 
 def main():

@@ -23,4 +23,7 @@ on_hosts() {
 }
 on_node() { on_hosts 1 "$@"; }
 
-describe() { printf '{"hosts": %s, "slots": %s, "kind": "real"}\n' "$hosts" "$slots"; }
+describe() {
+  printf '{"hosts": %s, "network": "%s", "what": "%s"}\n' "$hosts" "these machines" \
+    "$hosts machines of a hostfile with $slots ranks each, whose threads share $host_processors processors"
+}

@@ -34,8 +34,12 @@ done
 command -v python3 > /dev/null || { echo "study: python3, which writes the page, is not installed" >&2; exit 1; }
 mkdir -p "$out"
 out=$(realpath "$out")
+COMMIT=${COMMIT:-unknown}
+[[ $(cat "$out/commit" 2> /dev/null || echo "$COMMIT") == "$COMMIT" ]] ||
+  { echo "study: $out holds a study of commit $(cat "$out/commit"), and this is $COMMIT; name another --out" >&2; exit 1; }
+echo "$COMMIT" > "$out/commit"
 
-few=1024 many=4096 # tokens of a rank
+few=512 many=4096 # tokens of a rank
 larger=64          # ranks that are predicted
 # shape EXPERTS [HIDDEN INTER HEADS]
 shape() {
@@ -82,13 +86,17 @@ measure() {
       workloads=balanced # of which a step takes no notice
       [[ $place == alone || $tokens == "$many" ]] || workloads=trace:routing-$experts
       say "$place: steps of $experts experts, $tokens tokens a rank"
+      # Of 64 experts the sizes of ep are close to each other; a step of 512 on hosts takes seconds.
       # shellcheck disable=SC2046
       (cd "$out" && quietly "$@" bench ep $(shape $experts) --mode step --scaling weak --gmm auto \
-        --workloads "$workloads" --tokens-per-rank "$tokens" --warmup 0 --samples 3 --commit "${COMMIT:-unknown}" \
-        --out "$out/$place")
+        --workloads "$workloads" --tokens-per-rank "$tokens" --warmup 0 \
+        --samples $((experts == 64 ? 7 : 3)) --commit "$COMMIT" --out "$out/$place")
     done
   done
 }
+
+# made FILE COMMAND...: by `COMMAND... --json FILE`, unless it is there.
+made() { [[ -s $1 ]] || quietly "${@:2}" --json "$1"; }
 
 # plan NAME RANKS RANKS_A_NODE PROCESSORS JOB...: what is predicted of the same, told how uneven rows were.
 plan() {
@@ -98,26 +106,31 @@ plan() {
     for tokens in $few $many; do
       load=$(python3 "$here/gather.py" load "$out" "$experts" "$tokens")
       # shellcheck disable=SC2046
-      quietly "$@" plan $(shape $experts) "${layout[@]}" --tokens-per-rank "$tokens" --rows 0 --expert-load "$load" \
-        --json "$out/plan-$name-$experts-$tokens-natural.json"
+      made "$out/plan-$name-$experts-$tokens-natural.json" "$@" plan $(shape $experts) "${layout[@]}" --rows 0 \
+        --tokens-per-rank "$tokens" --expert-load "$load"
     done
     # shellcheck disable=SC2046
-    quietly "$@" plan $(shape $experts) "${layout[@]}" --tokens-per-rank $few --rows 0 \
-      --routing "trace:$out/routing-$experts" --json "$out/plan-$name-$experts-$few-recorded.json"
+    made "$out/plan-$name-$experts-$few-recorded.json" "$@" plan $(shape $experts) "${layout[@]}" --rows 0 \
+      --tokens-per-rank $few --routing "trace:$out/routing-$experts"
   done
 }
+# Of the place where $XDG_CACHE_HOME lies.
 calibrate() {
   local experts
-  # shellcheck disable=SC2046
-  for experts in 64 512; do quietly "$@" calibrate $(shape $experts); done
+  for experts in 64 512; do
+    [[ ! -e $XDG_CACHE_HOME/of-$experts ]] || continue
+    # shellcheck disable=SC2046
+    quietly "$@" calibrate $(shape $experts)
+    touch "$XDG_CACHE_HOME/of-$experts"
+  done
 }
 
 simulate() {
   local experts
   command -v smpirun > /dev/null || return 0
   for experts in 64 512; do
-    quietly "$root/bench/moe/simgrid/run.sh" "$larger" --tokens "$few" --hidden 256 --top-k 8 \
-      --experts $((experts / larger)) --ways alltoall --json "$out/simulated-$experts.json"
+    made "$out/simulated-$experts.json" "$root/bench/moe/simgrid/run.sh" "$larger" --tokens "$few" --hidden 256 \
+      --top-k 8 --experts $((experts / larger)) --ways alltoall
   done
 }
 

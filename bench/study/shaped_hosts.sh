@@ -24,5 +24,8 @@ on_hosts() {
 # As one process with a host's share of a processor.
 of_a_host() { OMPI_COMM_WORLD_RANK=0 "${under_quota[@]}" "$root/launch/with-env.sh" "$program" "$@"; }
 describe() {
-  printf '{"hosts": %s, "slots": %s, "kind": "shaped", "rate": "%s", "quota": %s}\n' "$hosts" "$slots" "$rate" "$quota"
+  printf '{"hosts": %s, "network": "%s", "what": "%s"}\n' "$hosts" "1 Gbit/s" "network namespaces of one machine with $node_ranks \
+processors, joined by links of 1 Gbit/s each way through a bridge; each has a quota of $quota % of a processor and one rank \
+of one thread. A whole processor would want links 2.5 times as fast for the same ratios, and the four share one memory, \
+whose bandwidth a real host has to itself. Left open: links with other latencies, hosts with many ranks, more hosts"
 }

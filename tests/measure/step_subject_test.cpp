@@ -37,6 +37,24 @@ TEST(StepSubject, TrainsTheSameAtEveryEpWhateverTheRouting) {
   }
 }
 
+/// Where weights travel under the next forward, those of one subject must not meet the messages of another.
+TEST(StepSubject, SubjectsOfTheSameRanksTakeTurnsWhoseWeightsTravel) {
+  const Mesh without_ep(Communicator::world(), MeshShape{0, 1});
+  const Mesh with_ep(Communicator::world(), MeshShape{0, Communicator::world().size()});
+  const TokenSource tokens = random_text(5, 4096);
+  const TrainingCase of = tiny_training(Workload::kHot);
+  const StepCheck check(of, without_ep, tokens);
+  const Exchange travel{.overlap_reduce = true, .overlap_gather = true};
+  StepSubject first(of, without_ep, tokens, {}, {}, travel);
+  StepSubject second(of, with_ep, tokens, {}, {}, travel);
+  for (int turn = 0; turn < 3; ++turn)
+    for (StepSubject* subject : {&first, &second})
+      if (turn == 0)
+        EXPECT_LE(check.check(*subject).error, StepCheck::tolerance(DType::kF32));
+      else
+        EXPECT_GT(subject->step().seconds, 0);
+}
+
 TEST(StepSubject, AnotherSeedIsSeenByItsCheck) {
   const Mesh mesh(Communicator::world(), MeshShape{0, 1});
   const TokenSource tokens = random_text(5, 4096);

@@ -171,7 +171,8 @@ std::vector<EpRow> measure_in(const SweepWorld& world, const EpGroup& points, co
       samples[member].push_back(sample_of(group.step(member), dtypes[member], world.world()));
   }
   for (std::size_t member = 0; member < members.size(); ++member)
-    summarise(samples[member], work_of(world, points[members[member]]), rows[members[member]]);
+    summarise(samples[member], samples.front(), work_of(world, points[members[member]]),
+              rows[members[member]]);
   return rows;
 }
 

@@ -34,6 +34,9 @@ void each_field(Row& row, Visit visit) {
   visit("step_ms_p10", row.step_ms.p10);
   visit("step_ms_p90", row.step_ms.p90);
   visit("tokens_per_s", row.tokens_per_s);
+  visit("of_first", row.of_first.median);
+  visit("of_first_p10", row.of_first.p10);
+  visit("of_first_p90", row.of_first.p90);
   for (std::size_t i = 0; i < kPhases; ++i)
     visit("ms_" + std::string(name_of(static_cast<Phase>(i))), row.phase_ms[i]);
   visit("memory_bytes", row.memory_bytes);
@@ -71,8 +74,9 @@ void read(const Document& from, const std::string& name, Index& field) {
 }
 void read(const Document& from, const std::string& name, double& field) {
   // Of an earlier version, which did not have them yet.
-  constexpr std::array<std::string_view, 5> kLater = {"ms_report", "loss", "dropped_share", "peak_gflops",
-                                                      "peak_share"};
+  constexpr std::array<std::string_view, 8> kLater = {"of_first",    "of_first_p10", "of_first_p90",
+                                                      "ms_report",   "loss",         "dropped_share",
+                                                      "peak_gflops", "peak_share"};
   const bool later = std::ranges::find(kLater, name) != kLater.end();
   field = later ? from.number_or(name, 0) : from.number(name);
 }
@@ -150,15 +154,19 @@ EpRow row_of(const EpPoint& point, const EpRow& blank) {
   return row;
 }
 
-void summarise(const std::vector<EpSample>& samples, const StepWork& work, EpRow& row) {
-  std::vector<double> ms, peaks, shares;
-  for (const EpSample& sample : samples) {
+void summarise(const std::vector<EpSample>& samples, const std::vector<EpSample>& first, const StepWork& work,
+               EpRow& row) {
+  std::vector<double> ms, of_first, peaks, shares;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const EpSample& sample = samples[i];
     ms.push_back(1e3 * sample.step.seconds);
+    of_first.push_back(sample.step.seconds / first[i].step.seconds);
     peaks.push_back(sample.peak_gflops);
     shares.push_back(1e-9 * work.flops / (sample.step.seconds * sample.peak_gflops));
   }
   row.samples = static_cast<Index>(samples.size());
   row.step_ms = spread_of(ms);
+  row.of_first = spread_of(of_first);
   row.tokens_per_s = 1e3 * static_cast<double>(row.tokens) / row.step_ms.median;
   for (std::size_t i = 0; i < kPhases; ++i)
     row.phase_ms[i] = 1e3 * mean(samples, [i](const WorldSample& s) { return s.phase_seconds[i]; });

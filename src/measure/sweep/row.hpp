@@ -26,6 +26,7 @@ struct EpRow {
   Index tokens = 0;  // over all ranks
   Spread step_ms;    // of the slowest rank
   double tokens_per_s = 0;
+  Spread of_first;          // a step's time over that of the comparison's first point, sample by sample
   PhaseTimes phase_ms{};    // mean over samples and ranks
   Index memory_bytes = 0;   // that the largest rank holds
   Index message_bytes = 0;  // handed to MPI by all ranks
@@ -63,8 +64,10 @@ struct StepWork {
   double flops = 0;
   double rows = 0;  // tokens * top_k of every sparse layer
 };
-/// The measurements of a row from its samples.
-void summarise(const std::vector<EpSample>& samples, const StepWork& work, EpRow& row);
+/// The measurements of a row from its samples; `first`: those of the first point, in whose turns they were
+/// taken.
+void summarise(const std::vector<EpSample>& samples, const std::vector<EpSample>& first, const StepWork& work,
+               EpRow& row);
 
 /// Two rows measured the same if their keys are.
 std::string key_of(const EpRow& row);

@@ -36,7 +36,11 @@ TEST(SweepRow, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
                   .peak_gflops = 100 / n};
     samples[i].step.phase_seconds[2] = 0.01 * n;
   }
-  summarise(samples, {.flops = 4e9, .rows = 1000}, row);
+  std::vector<EpSample> first = samples;
+  for (EpSample& sample : first) sample.step.seconds = 0.2;
+  summarise(samples, first, {.flops = 4e9, .rows = 1000}, row);
+  EXPECT_DOUBLE_EQ(row.of_first.median, 2);
+  EXPECT_DOUBLE_EQ(row.of_first.p90, 4.5);
   EXPECT_DOUBLE_EQ(row.step_ms.p10, 100);
   EXPECT_DOUBLE_EQ(row.step_ms.median, 400);
   EXPECT_DOUBLE_EQ(row.step_ms.p90, 900);
@@ -59,7 +63,7 @@ TEST(SweepRow, ReadsBackToEveryFieldOfItsDocument) {
   const std::string line = document_of(row).dump(-1);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   EXPECT_EQ(document_of(row_from(Document::parse(line, "test"))).dump(-1), line);
-  EXPECT_EQ(keys_in(row).size(), 46 + kPhases);
+  EXPECT_EQ(keys_in(row).size(), 49 + kPhases);
 }
 
 TEST(SweepRow, APointIsToldFromEveryOtherByItsKey) {
@@ -77,7 +81,8 @@ TEST(SweepRow, ADocumentWithoutAFieldIsRefusedByItsName) {
   document.erase("rank_load");
   EXPECT_NE(testing::message_of<IoError>([&] { row_from(document); }).find("rank_load"), std::string::npos);
   document = document_of(point_row(kPoint, 1));
-  for (const char* later : {"ms_report", "loss", "dropped_share", "peak_gflops", "peak_share"})
+  for (const char* later : {"of_first", "of_first_p10", "of_first_p90", "ms_report", "loss", "dropped_share",
+                            "peak_gflops", "peak_share"})
     document.erase(later);
   EXPECT_EQ(row_from(document).phase_ms[static_cast<std::size_t>(Phase::kReport)], 0)
       << "as it was written once";

@@ -31,6 +31,7 @@ inline EpRow point_row(const EpPoint& point, double ms) {
   row.dtype_used = row.dtype;
   row.step_ms = {ms * 0.99, ms, ms * 1.01};
   row.tokens_per_s = 1e3 * static_cast<double>(row.tokens) / ms;
+  row.of_first = {0.81, 0.83, 0.85};
   for (std::size_t i = 0; i < kPhases; ++i)
     row.phase_ms[i] = ms / static_cast<double>(kPhases) + 0.1 * static_cast<double>(i);
   row.memory_bytes = static_cast<Index>(1e6 * ms);

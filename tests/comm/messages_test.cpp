@@ -136,7 +136,7 @@ TEST(Messages, NothingHasArrivedBeforeItWasSent) {
 
 TEST(Messages, OneMayBeLongerThanAnIntCounts) {
   if (testing::kSanitized) GTEST_SKIP() << "gigabytes, checked byte by byte, take minutes";
-  constexpr Index kFloats = (Index{1} << 29) + 3;  // whose bytes MPI is to count
+  constexpr Index kFloats = (Index{1} << 31) + 3;
   const Communicator world = Communicator::world();
   if (world.size() > 2) GTEST_SKIP() << "seconds for one message; others would only watch it";
   const int last = world.size() - 1;

@@ -4,14 +4,14 @@
 # the same line goes on with the points that are missing.
 # launch/bench-ep.sh --study [--hostfile FILE] [--out bench-ep-study]: which ep, and is it worth it: models of 64 and of
 # 512 experts, on one node and on several (FILE as of launch/cluster.sh; without it four namespaces of this machine,
-# as root), predicted for 64 ranks; writes which-ep.md, a page about these machines. Within 25 minutes on 2 processors.
+# as root), predicted for 64 ranks; writes which-ep.md, a page about these machines. About 25 minutes on 2 processors.
 #
 #   MOELOOM_PROGRAM  measure this program instead of building one
 set -euo pipefail
 repository=$(cd "$(dirname "$0")/.." && pwd)  # files are named from the caller's folder, which is kept
 
-ranks=1,2,4
-out=bench-ep
+ranks=
+out=
 study=
 options=()
 while [[ $# -gt 0 ]]; do
@@ -32,6 +32,9 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
+[[ -z $study || -z $ranks ]] ||
+  { echo "bench-ep: --study measures every ep of all ranks there are; leave out --ranks" >&2; exit 1; }
+ranks=${ranks:-1,2,4}
 [[ $ranks =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] ||
   { echo "bench-ep: --ranks \"$ranks\" must be numbers of ranks with commas, as in --ranks 1,2,4" >&2; exit 1; }
 
@@ -47,9 +50,9 @@ else
   git -C "$repository" diff --quiet HEAD 2>/dev/null || commit+=-with-changes
 fi
 if [[ -n $study ]]; then
-  [[ $out != bench-ep ]] || out=bench-ep-study
-  MOELOOM_PROGRAM=$program COMMIT=$commit exec "$repository/bench/study/run.sh" --out "$out" "${options[@]}"
+  MOELOOM_PROGRAM=$program COMMIT=$commit exec "$repository/bench/study/run.sh" --out "${out:-bench-ep-study}" "${options[@]}"
 fi
+out=${out:-bench-ep}
 # shellcheck source=launch/env.sh
 . "$repository/launch/env.sh"
 for world in ${ranks//,/ }; do

@@ -17,13 +17,14 @@ import re
 import sys
 import textwrap
 
+import tables_of_study
 from numbers_of_study import Numbers, Range
 
 FORMATS = {
-    "x": lambda v: f"{v:.2f}x",
-    "pct": lambda v: f"{100 * v:.0f} %",
-    "n": lambda v: f"{v:,.0f}",
-    "f": lambda v: f"{v:.3g}",
+    "x": lambda ratio: f"{ratio:.2f}x",
+    "pct": lambda share: f"{100 * share:.0f} %",
+    "n": lambda number: f"{number:,.0f}",
+    "f": lambda number: f"{number:.3g}",
     "s": str,
 }
 
@@ -44,6 +45,7 @@ class Text:
     """Sentences with their numbers, and those that the results contradict."""
 
     def __init__(self, numbers):
+        self.numbers = numbers
         self.names = numbers.names()
         self.contradicted = []
 
@@ -73,7 +75,7 @@ class Text:
         parts = []
         for paragraph in source.split("\n\n"):
             table = re.fullmatch(r"\{table (\w+)\}", paragraph.strip())
-            parts.append(self.names["tables"][table[1]]() if table else self.of_paragraph(paragraph))
+            parts.append(getattr(tables_of_study, table[1])(self.numbers) if table else self.of_paragraph(paragraph))
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def of_paragraph(self, paragraph):
@@ -83,8 +85,8 @@ class Text:
 
     def of_item(self, item):
         mark = re.match(r"(\d+\. |- )?", item)[0]
-        return textwrap.fill(self.fill(item[len(mark):]), width=120, initial_indent=mark, subsequent_indent=" " * len(mark),
-                             break_long_words=False, break_on_hyphens=False)
+        return textwrap.fill(self.fill(item[len(mark):]), width=120, initial_indent=mark,
+                             subsequent_indent=" " * len(mark), break_long_words=False, break_on_hyphens=False)
 
 
 def main():

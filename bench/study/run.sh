@@ -31,16 +31,20 @@ while [[ $# -gt 0 ]]; do
 done
 [[ -z $hosts_from || -r $hosts_from ]] ||
   { echo "study: cannot read the hostfile $hosts_from; it holds a line 'node1 slots=16' a machine" >&2; exit 1; }
-command -v python3 > /dev/null || { echo "study: python3, which writes the page, is not installed" >&2; exit 1; }
+for needed in python3 bible; do
+  command -v $needed > /dev/null ||
+    { echo "study: there is no $needed here; launch/install-deps.sh packages-test.txt installs it" >&2; exit 1; }
+done
 mkdir -p "$out"
 out=$(realpath "$out")
 COMMIT=${COMMIT:-unknown}
-[[ $(cat "$out/commit" 2> /dev/null || echo "$COMMIT") == "$COMMIT" ]] ||
-  { echo "study: $out holds a study of commit $(cat "$out/commit"), and this is $COMMIT; name another --out" >&2; exit 1; }
-echo "$COMMIT" > "$out/commit"
+machines=$(if [[ -n $hosts_from ]]; then grep -vE '^[[:space:]]*(#|$)' "$hosts_from" | xargs; else uname -n; fi)
+subject="commit $COMMIT on $machines"
+[[ $(cat "$out/subject" 2> /dev/null || echo "$subject") == "$subject" ]] ||
+  { echo "study: $out holds a study of $(cat "$out/subject"), and this is $subject; name another --out" >&2; exit 1; }
+echo "$subject" > "$out/subject"
 
 few=512 many=4096 # tokens of a rank
-larger=64          # ranks that are predicted
 # shape EXPERTS [HIDDEN INTER HEADS]
 shape() {
   echo --layers 2 --hidden "${2:-256}" --inter "${3:-128}" --experts "$1" --top-k 8 --heads "${4:-4}" \
@@ -63,6 +67,10 @@ else
   . "$here/shaped_hosts.sh"
 fi
 
+# Ranks that are predicted: 64, or four times as many as there are where these are 64 and more; whole hosts.
+larger=$((hosts * slots < 64 ? 64 : 4 * hosts * slots))
+larger=$(((larger + slots - 1) / slots * slots))
+
 # Routers of models that have learned something choose less evenly than new ones.
 record() {
   local experts
@@ -73,23 +81,24 @@ record() {
     # shellcheck disable=SC2046
     quietly on_node train $(shape $experts 64 32 2) --global-batch $((8 * node_ranks)) --lr 0.003 --steps 100 \
       --heldout 0 --sample-chars 0 --save-every 0 --log-every 50 --data "$out/corpus.txt" --run "$out/recorder" \
-      --overwrite true --record-routing "$out/routing-$experts"
+      --overwrite true --record-routing "$out/routing-$experts.part"
+    mv "$out/routing-$experts.part" "$out/routing-$experts"
   done
 }
 
 # measure PLACE JOB...: training steps of both models, routed by themselves and, of few tokens, as recorded.
 measure() {
-  local place=$1 experts tokens workloads
+  local place=$1 experts tokens workloads=()
   shift
   for experts in 64 512; do
     for tokens in $few $many; do
-      workloads=balanced # of which a step takes no notice
-      [[ $place == alone || $tokens == "$many" ]] || workloads=trace:routing-$experts
+      workloads=()
+      [[ $place == alone || $place == whole || $tokens == "$many" ]] || workloads=(--workloads "trace:routing-$experts")
       say "$place: steps of $experts experts, $tokens tokens a rank"
       # Of 64 experts the sizes of ep are close to each other; a step of 512 on hosts takes seconds.
       # shellcheck disable=SC2046
       (cd "$out" && quietly "$@" bench ep $(shape $experts) --mode step --scaling weak --gmm auto \
-        --workloads "$workloads" --tokens-per-rank "$tokens" --warmup 0 \
+        "${workloads[@]}" --tokens-per-rank "$tokens" --warmup 0 \
         --samples $((experts == 64 ? 7 : 3)) --commit "$COMMIT" --out "$out/$place")
     done
   done
@@ -98,19 +107,20 @@ measure() {
 # made FILE COMMAND...: by `COMMAND... --json FILE`, unless it is there.
 made() { [[ -s $1 ]] || quietly "${@:2}" --json "$1"; }
 
-# plan NAME RANKS RANKS_A_NODE PROCESSORS JOB...: what is predicted of the same, told how uneven rows were.
+# plan NAME RANKS RANKS_A_NODE PROCESSORS JOB [WORDS]: what is predicted of the same, told how uneven rows were.
 plan() {
-  local name=$1 layout=(--ranks "$2" --ranks-per-node "$3" --processors "$4") experts tokens load
-  shift 4
+  local name=$1 place=$1 job=$5 layout=(--ranks "$2" --ranks-per-node "$3" --processors "$4" "${@:6}")
+  local experts tokens load
+  [[ $name != larger ]] || place=hosts
   for experts in 64 512; do
     for tokens in $few $many; do
-      load=$(python3 "$here/gather.py" load "$out" "$experts" "$tokens")
+      load=$(python3 "$here/gather.py" load "$out" $place $experts "$tokens")
       # shellcheck disable=SC2046
-      made "$out/plan-$name-$experts-$tokens-natural.json" "$@" plan $(shape $experts) "${layout[@]}" --rows 0 \
+      made "$out/plan-$name-$experts-$tokens-natural.json" "$job" plan $(shape $experts) "${layout[@]}" --rows 0 \
         --tokens-per-rank "$tokens" --expert-load "$load"
     done
     # shellcheck disable=SC2046
-    made "$out/plan-$name-$experts-$few-recorded.json" "$@" plan $(shape $experts) "${layout[@]}" --rows 0 \
+    made "$out/plan-$name-$experts-$few-recorded.json" "$job" plan $(shape $experts) "${layout[@]}" --rows 0 \
       --tokens-per-rank $few --routing "trace:$out/routing-$experts"
   done
 }
@@ -125,29 +135,36 @@ calibrate() {
   done
 }
 
+# 64 ranks, which run.sh of it builds for: some minutes the first time.
 simulate() {
   local experts
   command -v smpirun > /dev/null || return 0
   for experts in 64 512; do
-    made "$out/simulated-$experts.json" "$root/bench/moe/simgrid/run.sh" "$larger" --tokens "$few" --hidden 256 \
-      --top-k 8 --experts $((experts / larger)) --ways alltoall
+    [[ ! -s $out/simulated-$experts.json ]] || continue
+    "$root/bench/moe/simgrid/run.sh" 64 --tokens "$few" --hidden 256 --top-k 8 --experts $((experts / 64)) \
+      --ways alltoall --json "$out/simulated-$experts.json" > "$out/log" 2>&1 ||
+      say "not simulated: $(tail -1 "$out/log")"
   done
 }
 
 record
 measure node on_node
-[[ -n $hosts_from ]] || measure alone on_hosts 1
+if [[ -z $hosts_from ]]; then
+  measure alone on_hosts 1
+  measure whole on_whole 2
+fi
 measure hosts on_hosts "$hosts"
 say "measures rates, and predicts"
 # Rates of the node and of shaped hosts are of one machine, but not the same.
+processors=$(python3 "$here/gather.py" processors "$out")
 export XDG_CACHE_HOME=$out/cache-node
 calibrate on_node
-plan node "$node_ranks" "$node_ranks" "$(nproc)" of_node
+plan node "$node_ranks" "$node_ranks" "$processors" of_node
 export XDG_CACHE_HOME=$out/cache-hosts
 calibrate on_hosts "$hosts"
-plan hosts $((hosts * slots)) "$slots" "$host_processors" of_a_host
-plan larger "$larger" "$slots" "$host_processors" of_a_host
-say "exchanges of $larger simulated ranks"
+plan hosts $((hosts * slots)) "$slots" "${host_processors:-$processors}" of_a_host
+plan larger "$larger" "$slots" "${host_processors:-$processors}" of_a_host "${larger_net[@]}"
+say "exchanges of 64 simulated ranks"
 simulate
 describe > "$out/places.json"
 python3 "$here/gather.py" all "$out" > "$out/study.jsonl"

@@ -156,12 +156,9 @@ class Sweep {
   void run() {
     on_rank_0([&] { file_.emplace(options_.out); });
     for (const EpGroup& group : groups_) {
-      const EpGroup left = missing(group);
-      if (left.size() < group.size())
-        log_.info(Event()
-                      .with("kept", static_cast<Index>(group.size() - left.size()))
-                      .with("of", text_of(group.front())));
-      if (!left.empty()) keep(measure(world_, left, blank_));
+      const Index known = kept(group);
+      if (known > 0) log_.info(Event().with("kept", known).with("of", text_of(group.front())));
+      if (known < std::ssize(group)) keep(measure(world_, group, blank_));
     }
     on_rank_0([&] { write_results(); });
     log_.info(Event().with("report", (options_.out / "report.html").string()));
@@ -175,21 +172,19 @@ class Sweep {
     });
   }
 
-  /// What rank 0's file does not hold yet, the same on every rank.
-  EpGroup missing(const EpGroup& group) const {
-    std::string known;
-    for (const EpPoint& point : group)
-      known += file_ && file_->has(key_of(row_of(point, blank_))) ? '1' : '0';
-    known = world_.world().all_gather_text(known).front();
-    EpGroup left;
-    for (std::size_t i = 0; i < group.size(); ++i)
-      if (known[i] == '0') left.push_back(group[i]);
-    return left;
+  bool has(const EpPoint& point) const { return file_ && file_->has(key_of(row_of(point, blank_))); }
+
+  /// Points that rank 0's file holds, the same number on every rank. Ratios are of points in turn, so that a
+  /// comparison of which one is missing is measured whole.
+  Index kept(const EpGroup& group) const {
+    const Index known = std::ranges::count_if(group, [this](const EpPoint& point) { return has(point); });
+    return std::stol(world_.world().all_gather_text(std::to_string(known)).front());
   }
 
   void keep(std::vector<EpRow> rows) {
     on_rank_0([&] {
       for (EpRow& row : rows) {
+        if (file_->has(key_of(row))) continue;
         row.measured_at = now_text();
         file_->append(row);
         say(row);

@@ -190,6 +190,12 @@ TEST_F(Bench, ItsScriptMeasuresSeveralWorldsIntoOneReport) {
   EXPECT_EQ(rows().size(), 2u + 4u);
   EXPECT_TRUE(rows().front().commit.starts_with("program-"));
   EXPECT_EQ(count_of(text_of_file("report.html"), "<span>ranks</span>"), 1u) << "worlds of several sizes";
+  for (const char* words : {"--study --ranks 2", "--study --layers 1", "--study --hostfile none"}) {
+    const Outcome wrong = shell("env " + script + words + " --out " + path("study"));
+    EXPECT_EQ(wrong.exit_code, 1);
+    EXPECT_EQ(count_of(wrong.output, "\n"), 1u) << wrong.output;
+    EXPECT_FALSE(fs::exists(path("study")));
+  }
   const Outcome refused = shell("env " + script + "--ranks 1,x");
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_EQ(count_of(refused.output, "--ranks \"1,x\" must be numbers of ranks with commas"), 1u)

@@ -116,11 +116,12 @@ void add_point_options(OptionTable& table, SweepSettings& s) {
             {DType::kF32, DType::kBF16}, dtype_text);
   std::vector<std::string> workloads;
   for (const SyntheticWorkload workload : kWorkloads) workloads.emplace_back(name_of(workload));
-  table.add("workloads", "LIST",
-            "routings of the layer: " + joined(workloads) +
-                "; or all of these; trace:FILE or trace:FILE@LAYER: what --record-routing recorded, and of the "
-                "training step too, which else routes by itself",
-            "what uneven load costs", s.workloads, read_workloads, workloads_text);
+  table.add(
+      "workloads", "LIST",
+      "routings of the layer: " + joined(workloads) +
+          "; or all of these; trace:FILE or trace:FILE@LAYER: what --record-routing recorded, and of the "
+          "training step too, which else routes by itself",
+      "what uneven load costs", s.workloads, read_workloads, workloads_text);
   table.add("tokens", "N", "strong scaling: tokens over all ranks", "as of train", s.tokens).at_least(1);
   table.add("tokens-per-rank", "N", "weak scaling: tokens of a rank", "as of plan", s.tokens_per_rank)
       .at_least(1);
@@ -197,7 +198,12 @@ void check_layer(const ModelConfig& config, Violations& violations) {
 void check_workloads(const SweepSettings& s, const ModelConfig& config, Violations& violations) {
   const WorkloadShape shape{s.tokens, config.num_experts, config.num_experts_per_tok};
   for (const Workload& workload : s.workloads) {
-    if (!workload.recorded() && !has(s.modes, BenchMode::kLayer)) continue;
+    if (!workload.recorded() && !has(s.modes, BenchMode::kLayer)) {
+      violations.unless(s.workloads == SweepSettings{}.workloads,
+                        "--workloads " + std::string(name_of(workload)) +
+                            " routes layers alone, and --mode has none; a training step takes trace:FILE");
+      continue;
+    }
     if (const auto reason = why_not(workload, shape)) violations.unless(false, *reason);
   }
 }

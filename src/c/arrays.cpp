@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "guard.hpp"
@@ -23,6 +24,23 @@ std::string shape_text(std::span<const Index> shape) {
   return text + "]";
 }
 
+/// Whether bytes of its elements, and of the way to the last one, can be counted. A size of 0 counts as 1:
+/// what has no element is gone through by its other sizes too.
+bool can_be_counted(const ml_array& array) {
+  constexpr Index kWidest = 8;  // bytes of an element, or of its copy
+  Index bytes = kWidest, last = 0;
+  bool fits = true;
+  for (Index dim = 0; dim < array.ndim; ++dim) {
+    const Index size = std::max<Index>(array.shape[dim], 1);
+    Index way = 0;
+    fits = fits && !__builtin_mul_overflow(bytes, size, &bytes);
+    if (size == 1) continue;
+    fits = fits && !__builtin_mul_overflow((size - 1) * kWidest, array.stride[dim], &way) &&
+           !__builtin_add_overflow(last, way, &last);
+  }
+  return fits;
+}
+
 void check_layout(const ml_array* array, const char* name) {
   const ml_array& a = given(array, name);
   check(a.ndim >= 1 && a.ndim <= ML_MAX_DIMS,
@@ -32,6 +50,14 @@ void check_layout(const ml_array* array, const char* name) {
         [&] { return name + (" is " + shape_text(shape)) + ": a size is negative"; });
   if (a.dtype < 0 || a.dtype >= std::ssize(kBytes))
     throw Refusal(ML_TYPE, name + (" has the unknown dtype " + std::to_string(a.dtype)));
+  check(can_be_counted(a), [&] {
+    return name + (" is " + shape_text(shape)) + ": with its strides that is more than memory can hold";
+  });
+  for (Index dim = 0; dim < a.ndim; ++dim)
+    check(a.shape[dim] <= 1 || a.stride[dim] >= 0, [&] {
+      return name + (" is " + shape_text(shape)) + " with a stride of " + std::to_string(a.stride[dim]) +
+             ", and strides are not negative";
+    });
   if (std::ranges::count(shape, 0) > 0) return;
   check(a.data != nullptr, [&] { return name + (" is " + shape_text(shape)) + " and has no data"; });
   const Index last = a.stride[a.ndim - 1];
@@ -90,6 +116,7 @@ std::optional<Index> row_stride(const ml_array& array) {
 }
 
 std::byte* row_at(const ml_array& array, Index row) {
+  if (array.data == nullptr) return nullptr;  // without an element
   Index offset = 0;
   for (Index dim = array.ndim - 2; dim >= 0; row /= array.shape[dim], --dim)
     offset += row % array.shape[dim] * array.stride[dim];
@@ -158,6 +185,8 @@ void write_integers(std::span<const Index> values, const ml_array& array, const 
 std::vector<std::int32_t> chosen_of(const ml_array& topk_idx, Index num_experts) {
   const std::vector<Index> ids = integers_of(topk_idx, "topk_idx");
   std::vector<std::int32_t> chosen(ids.size());
+  check(num_experts <= std::numeric_limits<std::int32_t>::max(),
+        [] { return "there are 2^31 experts or more"; });
   for (std::size_t slot = 0; slot < ids.size(); ++slot) {
     check(ids[slot] >= -1 && ids[slot] <= num_experts, [&] {
       const std::string end = std::to_string(num_experts);

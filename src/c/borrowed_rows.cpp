@@ -36,6 +36,7 @@ void narrow(const float* from, Index count, std::byte* to) {
 /// do_row(floats of a row, the row's bytes, columns) by the format.
 template <typename View, typename DoRow>
 void for_each_row(const ml_array& array, View floats, DoRow do_row) {
+  if (floats.size() == 0) return;  // and neither may have memory
   const Index rows_each = std::max<Index>(1, 16384 / std::max<Index>(1, floats.cols));
   parallel_blocks(floats.rows, rows_each, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) do_row(floats.row(i), row_at(array, i), floats.cols);

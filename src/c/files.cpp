@@ -55,17 +55,21 @@ void read(const SafetensorsFolder& folder, const std::string& name, Index begin,
     return numbers.store();
   }
   const std::span<const std::byte> all = folder.file_of(name).raw(name);
-  const Index row_bytes = cols_of(target) * bytes_of_element(target), first = begin * bytes_of(info.dtype);
-  check(begin >= 0 && first + rows_of(target) * row_bytes <= std::ssize(all), [&] {
-    return name + " has " + std::to_string(info.elements()) +
-           " elements, and some behind them were asked for";
-  });
+  const Index row_bytes = cols_of(target) * bytes_of_element(target);
+  check(begin >= 0 && begin <= info.elements() &&
+            rows_of(target) * row_bytes <= (info.elements() - begin) * bytes_of(info.dtype),
+        [&] {
+          return name + " has " + std::to_string(info.elements()) +
+                 " elements, and some behind them were asked for";
+        });
+  const Index first = begin * bytes_of(info.dtype);
   for (Index row = 0; row < rows_of(target) && row_bytes > 0; ++row)
     std::memcpy(row_at(target, row), all.data() + first + row * row_bytes, at(row_bytes));
 }
 
 std::vector<TensorSpec> specs_of(const ml_tensor* tensors, Index count) {
   std::vector<TensorSpec> specs;
+  check(count >= 0, [&] { return "the count of tensors is " + std::to_string(count); });
   for (const ml_tensor& tensor : std::span(&given(tensors, "tensors"), at(count))) {
     const std::string name = &given(tensor.name, "the name of a tensor");
     const auto dtype = dtype_from_name({tensor.dtype, ::strnlen(tensor.dtype, sizeof(tensor.dtype))});

@@ -15,6 +15,16 @@ namespace {
 
 constexpr Index kRowsPerTask = 32;
 
+/// Of so many tokens, with room for a number each.
+Index slots_of(Index tokens, Index top_k) {
+  Index slots = 0, bytes = 0;
+  check(top_k >= 1, [] { return "K must be at least 1"; });
+  check(!__builtin_mul_overflow(tokens, top_k, &slots) &&
+            !__builtin_mul_overflow(slots, Index{sizeof(Index)}, &bytes),
+        [&] { return "K = " + std::to_string(top_k) + " gives more slots than memory can hold"; });
+  return slots;
+}
+
 /// Slots by row, checked.
 std::vector<Index> order_of(const ml_array* order, Index slots) {
   std::vector<Index> each = integers_of(check_array(order, "order", {kAny}), "order");
@@ -46,11 +56,11 @@ void plan(const ml_array* topk_idx, Index num_experts, const ml_array* order, co
 /// Whole rows are copied, whatever they hold.
 void permute(const ml_array* x, const ml_array* order, Index top_k, const ml_array* rows) {
   check_array(x, "x", {kAny, kAny});
-  check(top_k >= 1, [] { return "K must be at least 1"; });
-  const std::vector<Index> slots = order_of(order, x->shape[0] * top_k);
+  const std::vector<Index> slots = order_of(order, slots_of(x->shape[0], top_k));
   check_array(rows, "rows", {std::ssize(slots), x->shape[1]});
   if (rows->dtype != x->dtype) refuse_type(*rows, "rows", "of x's dtype");
   const std::size_t bytes = at(x->shape[1] * bytes_of_element(*x));
+  if (bytes == 0) return;  // and neither may have memory
   parallel_blocks(std::ssize(slots), kRowsPerTask, [&](Index begin, Index end) {
     for (Index row = begin; row < end; ++row)
       std::memcpy(row_at(*rows, row), row_at(*x, slots[at(row)] / top_k), bytes);
@@ -73,11 +83,10 @@ class SlotWeights {
 void unpermute(const ml_array* rows, const ml_array* order, const ml_array* topk_weights, Index top_k,
                const ml_array* y) {
   check_array(y, "y", {kAny, kAny});
-  check(top_k >= 1, [] { return "K must be at least 1"; });
-  const Index tokens = y->shape[0], cols = y->shape[1];
-  const std::vector<Index> slots = order_of(order, tokens * top_k);
+  const Index tokens = y->shape[0], cols = y->shape[1], slot_count = slots_of(tokens, top_k);
+  const std::vector<Index> slots = order_of(order, slot_count);
   check_array(rows, "rows", {std::ssize(slots), cols});
-  const std::vector<Index> places = places_of(slots, tokens * top_k);
+  const std::vector<Index> places = places_of(slots, slot_count);
   const SlotWeights weights(topk_weights, tokens, top_k);
   const RowsIn from(*rows, "rows");
   const RowsOut to(*y, "y");

@@ -3,7 +3,6 @@
 #include "moeloom/kernels/grouped_matmul.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "borrowed_rows.hpp"
@@ -22,16 +21,17 @@ GroupedMatmulKernel kernel_of(std::initializer_list<const ml_array*> operands) {
 /// Rows of each expert.
 struct Counts {
   explicit Counts(const ml_array* counts)
-      : each(integers_of(check_array(counts, "counts", {kAny}), "counts")),
-        total(std::reduce(each.begin(), each.end(), Index{0})) {
+      : each(integers_of(check_array(counts, "counts", {kAny}), "counts")) {
     check(std::ranges::all_of(each, [](Index rows) { return rows >= 0; }),
           [] { return "counts has a negative number"; });
+    for (const Index rows : each)
+      check(!__builtin_add_overflow(total, rows, &total), [] { return "counts has a sum that overflows"; });
   }
   GroupedRows of_all() const { return {each}; }
   GroupedRows of_one(Index expert) const { return {std::span(each).subspan(at(expert), 1)}; }
 
   std::vector<Index> each;
-  Index total;
+  Index total = 0;
 };
 
 /// Weights of experts, [rows, cols] each: one array of rows at one distance, or one for each expert.
@@ -46,11 +46,11 @@ class Stack {
       arrays_ = {first};
       if (experts > 0 && !row_stride(first)) split();
     } else {
-      arrays_.assign(weights.arrays, weights.arrays + weights.count);
       check(weights.count == experts, [&] {
         return std::string(name) + " has " + std::to_string(weights.count) + " arrays, and counts " +
                std::to_string(experts);
       });
+      arrays_.assign(weights.arrays, weights.arrays + weights.count);
       for (const ml_array& array : arrays_) check_array(&array, name, {first.shape[0], first.shape[1]});
     }
   }

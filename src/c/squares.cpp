@@ -3,6 +3,7 @@
 
 #include "moeloom/base/parallel.hpp"
 
+#include <cstring>
 #include <vector>
 
 #include "borrowed_rows.hpp"
@@ -37,7 +38,9 @@ ml_status ml_squares(const ml_array* x, const ml_array* sums) {
     const ml_array& all = check_array(x, "x");
     check(all.ndim >= 2, [] { return "x has one dimension; expected [n, ...]"; });
     if (check_array(sums, "sums", {all.shape[0]}).dtype != ML_F64) refuse_type(*sums, "sums", "ML_F64");
-    for (moeloom::Index i = 0; i < all.shape[0]; ++i)
-      static_cast<double*>(sums->data)[i] = squares_of(part_of(all, i));
+    for (moeloom::Index i = 0; i < all.shape[0]; ++i) {
+      const double sum = squares_of(part_of(all, i));
+      std::memcpy(static_cast<std::byte*>(sums->data) + moeloom::at(i) * sizeof(sum), &sum, sizeof(sum));
+    }
   });
 }

@@ -40,6 +40,7 @@ std::vector<Target> tokenizer_targets();
 std::vector<Target> model_targets();
 std::vector<Target> app_targets();
 std::vector<Target> chat_targets();
+std::vector<Target> c_targets();
 
 /// run(input); an Error is the answer. Other exceptions pass through.
 inline void run(const Target& target, std::string_view input) {

@@ -39,4 +39,16 @@ if(MOELOOM_TESTS AND MOELOOM_PYTHON3)
   add_test(NAME python COMMAND ${MOELOOM_PYTHON3} ${PROJECT_SOURCE_DIR}/tests/python/run.py)
   set_tests_properties(python PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 2 ENVIRONMENT
                        "MOELOOM_LIBRARY=$<TARGET_FILE:moeloom_c>;MOELOOM_PROGRAM=$<TARGET_FILE:moeloom>;OMP_NUM_THREADS=2")
+  if(MOELOOM_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Python is not built for it, so its library has to be loaded first, with that whose exceptions it watches. What
+    # Python and torch never free is not ours.
+    foreach(library asan stdc++)
+      execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=lib${library}.so OUTPUT_VARIABLE file
+                      OUTPUT_STRIP_TRAILING_WHITESPACE)
+      list(APPEND preloaded ${file})
+    endforeach()
+    list(JOIN preloaded ":" preloaded)
+    set_property(TEST python APPEND PROPERTY ENVIRONMENT LD_PRELOAD=${preloaded} ASAN_OPTIONS=detect_leaks=0)
+    set_property(TEST python PROPERTY TIMEOUT 3600)
+  endif()
 endif()

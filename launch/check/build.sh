@@ -1,0 +1,36 @@
+# Builds for checks, each in its own folder of build-check/.
+
+# Sanitizers keep most of what -O3 does from being done; -O1 is built in two thirds of the time.
+sanitized=(-DMOELOOM_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=Check -DCMAKE_CXX_FLAGS_CHECK=-O1)
+
+build() { # name, targets, then options of cmake
+  local folder=$builds/$1 targets=()
+  read -ra targets <<< "$2"
+  shift 2
+  if cmake -S . -B "$folder" -G Ninja -DMOELOOM_BENCH=OFF "$@" > "$folder.log" 2>&1 &&
+    nice cmake --build "$folder" -j "$(nproc)" --target "${targets[@]}" >> "$folder.log" 2>&1; then
+    return 0
+  fi
+  tail -20 "$folder.log"
+  return 1
+}
+
+clang_of() { # a library that it has to have, or nothing
+  local name
+  for name in clang++ clang++-{22,21,20,19,18,17,16}; do
+    command -v "$name" > /dev/null && (($("$name" -dumpversion | cut -d. -f1) >= 16)) &&
+      [[ -z ${1:-} || -e $("$name" -print-file-name="$1") ]] && echo "$name" && return
+  done
+  return 1
+}
+
+# Copies between processes by the kernel are not seen by sanitizers, copies through shared memory are. (For Open MPI 4,
+# and 5.)
+seen_copies() { export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma,knem,xpmem; }
+
+# What MPI never frees is not ours; what is wrong ends the test.
+asan_options() {
+  export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0:detect_stack_use_after_return=1
+  export LSAN_OPTIONS=suppressions=$source/launch/check/lsan.supp:print_suppressions=0
+  export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+}

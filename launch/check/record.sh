@@ -1,0 +1,141 @@
+# What passed, and at which commit: one line a test in build-check/state/CHECK, one row a room in tests/checked.md.
+
+table=tests/checked.md
+row='^| \(asan\|tsan\|valgrind\|fuzz\) | '
+
+# The rooms that a room links, itself first, as CMakeLists.txt has them.
+rooms_below() {
+  local below
+  echo "$1"
+  [[ $1 != c ]] || { rooms_below plan && return; }
+  below=$(sed -n "s/^moeloom_room($1 ROOMS \([a-z ]*[a-z]\).*/\1/p" CMakeLists.txt)
+  for below in $below; do rooms_below "$below"; done
+}
+
+# What a result stands on: the sources of a room and of those that it links, and its tests. How it is built is left out:
+# else each new test would make every row stale.
+paths_of() { # room, or a target of fuzz as fuzz/TARGET
+  local rooms room=$1
+  echo tests/support
+  case $room in
+    guest) rooms=run ;;
+    c_ranks) rooms=c ;;
+    fuzz/*) rooms=$(room_of_target "${room#fuzz/}") && echo tests/fuzz ;;
+    python) rooms="c app" && echo src/python ;;
+    cluster | faults | example | fuzz) rooms=app && echo examples ;;
+    *) rooms=$room ;;
+  esac
+  [[ ! -d tests/$room ]] || echo "tests/$room"
+  for room in $rooms; do rooms_below "$room"; done | sort -u | sed 's:.*:src/&\ninclude/moeloom/&:'
+}
+
+# What those paths hold, as eight digits that no rebase changes; nothing equals a tree with changes that are not
+# committed.
+declare -A sources=()
+sources_of() { # room -> sources[room]
+  [[ -z ${sources[$1]:-} ]] || return 0
+  local path paths
+  mapfile -t paths < <(paths_of "$1")
+  if [[ -n $(git status --porcelain -- "${paths[@]}") ]]; then
+    sources[$1]=changed
+  else
+    sources[$1]=$(for path in "${paths[@]}"; do git rev-parse -q --verify "HEAD:$path" || true; done |
+      git hash-object --stdin | cut -c1-8)
+  fi
+}
+is_fresh() { # room, digits
+  sources_of "$1"
+  [[ ${sources[$1]} = "$2" && $2 != changed ]]
+}
+
+# What is run from now on is this commit, whatever the tree becomes meanwhile.
+begin_at_commit() { # lines "room item"
+  local room
+  commit=$(git rev-parse --short=8 HEAD)
+  sources=()
+  for room in $(cut -d' ' -f1 <<< "$1" | sort -u); do sources_of "$room"; done
+}
+
+keep() { # check, room, item, result, count
+  echo "$3 $2 $commit $(date -u +%F) $4 $5 ${sources[$2]}" >> "$builds/state/$1"
+}
+
+declare -A kept=()
+read_kept() { # check
+  local item rest
+  kept=()
+  while read -r item rest; do kept[$item]=$rest; done < <(cat "$builds/state/$1" 2> /dev/null)
+}
+
+# Of lines "room item": those that fall to the shard and have not passed since their room changed; targets of fuzz also
+# where they had fewer executions than are asked for now.
+still_to_do() { # check
+  local check=$1 room item was
+  local -A kept=()
+  read_kept "$check"
+  awk -v k="${shard%/*}" -v n="${shard#*/}" 'BEGIN { for (i = 0; i < 256; i++) code[sprintf("%c", i)] = i }
+    { hash = 7; for (i = 1; i <= length($2); i++) hash = (hash * 31 + code[substr($2, i, 1)]) % 1000003 }
+    hash % n == k - 1' | { grep -E "${MOELOOM_CHECK_ONLY:-.}" || true; } |
+    while read -r room item; do
+      read -ra was <<< "${kept[$item]:-none none none none 0 none}"
+      if [[ ! ${was[3]} =~ ^(passed|skipped)$ || ($check = fuzz && ${was[4]} -lt $runs) ]] ||
+        ! is_fresh "$room" "${was[5]:-none}"; then
+        echo "$room $item"
+      fi
+    done
+}
+
+# Rows of a check from what was kept of all its "room item" lines; where tests of a room passed at several commits, of
+# sources that are not the present ones, else of the oldest. A room that has passed whole keeps its row until it has
+# again, or a test of it fails.
+write_rows() { # check, unit of what is counted, lines "room item"
+  local check=$1 unit=$2 room rows
+  : >> "$builds/state/$check"
+  [[ -e $table ]] || printf '%s\n' "# What was checked, and when" "" \
+    "Written by \`launch/check.sh\`, one row a check and room. \`launch/check.sh status\` says which rows are stale:" \
+    "whose sources, which are those of the room, of rooms below it and of its tests, are others now." "" \
+    "| check | room | commit | sources | date | result | done | findings |" "|---|---|---|---|---|---|---|---|" \
+    > "$table"
+  rows=$(awk -v check="$check" -v unit="$unit" -v now="$(for room in "${!sources[@]}"; do
+    echo "$room ${sources[$room]}"
+  done)" '
+    BEGIN { n = split(now, word); for (i = 1; i < n; i += 2) present[word[i]] = word[i + 1] }
+    NR == FNR { key[$1] = $2; commit[$1] = $3; date[$1] = $4; result[$1] = $5; count[$1] = $6; of[$1] = $7; next }
+    { sub(".*/", "", $1); total[$1]++ }
+    !($2 in result) { next }
+    result[$2] == "failed" { findings[$1] = findings[$1] " " $2 }
+    result[$2] == "skipped" { left_out[$1]++ }
+    result[$2] != "unfinished" { ended[$1]++ }
+    { done[$1] += count[$2]; stale = of[$2] != present[key[$2]] }
+    !($1 in oldest) || stale > was_stale[$1] || (stale == was_stale[$1] && date[$2] < oldest[$1]) {
+      oldest[$1] = date[$2]; at[$1] = commit[$2] " | " of[$2]; was_stale[$1] = stale }
+    END {
+      for (room in done)
+        printf "| %s | %s | %s | %s | %s | %d %s%s | %s |\n", check, room, at[room], oldest[room],
+          room in findings ? "FAILED" : ended[room] == total[room] ? "passed" : ended[room] + 0 " of " total[room],
+          done[room], unit, room in left_out ? ", " left_out[room] " skipped" : "",
+          room in findings ? substr(findings[room], 2) : "0"
+    }' "$builds/state/$check" <(echo "$3"))
+  { sed "/$row/d" "$table"
+    printf '%s\n' "$rows" | cat - <(sed -n "/$row/p" "$table") | awk -F' \\| ' '
+      NF < 8 { next }
+      { key = $1 " " $2 }
+      !(key in rows) { rows[key] = $0; result[key] = $6; next }
+      $6 == "passed" && result[key] ~ / of / { rows[key] = $0 }
+      END { for (key in rows) print rows[key] }' | sort
+  } > "$builds/table" && cp "$builds/table" "$table"
+}
+
+check_status() {
+  local check room commit digits result name
+  while IFS='|' read -r _ check room commit digits _ result _; do
+    read -r check room commit digits <<< "$check $room $commit $digits"
+    name=$room
+    [[ $check != fuzz ]] || name=fuzz/$room
+    if is_fresh "$name" "$digits"; then echo "fresh $check $room:$result"; else echo "stale $check $room: $commit"; fi
+  done < <(sed -n "/$row/p" "$table" 2> /dev/null)
+  for check in asan tsan valgrind fuzz; do
+    "rooms_of_$check" | sort -u |
+      comm -23 - <(sed -n "s/^| $check | \([^ ]*\) .*/\1/p" "$table" 2> /dev/null | sort -u) | sed "s/^/never $check /"
+  done
+}

@@ -22,7 +22,7 @@ MeshShape shape_of(Index dp, Index ep) {
 
 /// Of sequences of 16 tokens.
 Job job_with(Index tokens, const MeshShape& mesh = shape_of(1, 1),
-           DispatcherKind kind = DispatcherKind::kAlltoall) {
+             DispatcherKind kind = DispatcherKind::kAlltoall) {
   return {.batch = {.sequences = mesh.world() * tokens / 16, .length = 16},
           .exchange = {.dispatcher = kind},
           .layout = {.mesh = mesh}};

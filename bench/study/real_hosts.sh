@@ -27,6 +27,6 @@ on_hosts() {
 }
 on_node() { on_hosts 1 "$@"; }
 describe() {
-  printf '{"hosts": %s, "network": "%s", "larger_network": "%s", "what": "%s"}\n' "$hosts" "these machines'" \
+  printf '{"hosts": %s, "network": "%s", "larger_network": "%s", "what": "%s"}\n' "$hosts" "those of these machines" \
     "the rates that calibrate measured between them" "$hosts machines of a hostfile with $slots ranks each"
 }

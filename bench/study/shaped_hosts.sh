@@ -38,9 +38,10 @@ of_a_host() { OMPI_COMM_WORLD_RANK=0 "${under_quota[@]}" "$root/launch/with-env.
 describe() {
   local what="network namespaces of one machine with $node_ranks processors, joined by links of 1 Gbit/s each way"
   what+=" through a bridge; each has a quota of $quota % of a processor and one rank of one thread. Four ranks get 37 %,"
-  what+=" a lone one 40 %. A rank that waits spends its quota, and the kernel stops ranks for up to 6 ms at a time, which"
-  what+=" makes exchanges dearer, so ep > 1, than on hosts of their own. The four share one memory. Left open: links of"
-  what+=" other latencies, hosts with many ranks, more hosts"
-  printf '{"hosts": %s, "network": "%s", "larger_network": "%s", "what": "%s"}\n' "$hosts" "1 Gbit/s" \
+  what+=" a lone one 40 %. A rank that waits spends its quota, and the kernel stops ranks for up to 6 ms at a time: every"
+  what+=" exchange is dearer than on hosts of their own, at ep = 1 too. The four share one memory. Left open: links of"
+  what+=" other bandwidths and latencies, hosts with many ranks, more hosts. At ep = 1 with 512 experts most of a step"
+  what+=" is sending, so on faster links the gain of sharing is smaller"
+  printf '{"hosts": %s, "network": "%s", "larger_network": "%s", "what": "%s"}\n' "$hosts" "of 1 Gbit/s" \
     "1 Gbit/s and 100 us a message" "$what"
 }

@@ -126,11 +126,11 @@ class ThePage(unittest.TestCase):
         self.assertIn("gain(512, 'hosts', 'few', 'all') > 1", done.stderr)
 
     def test_has_its_numbers_from_the_results(self):
-        """What stands in the text itself are names, percentiles, the two models and how routers were trained."""
-        prose = re.sub(rf"{PLACE}|`[^`]*`|fp32|ZeRO-1|[Ss]entence 4", "", TEXT)
+        """What stands in the text itself are names, percentiles, the two models, a formula, how routers were trained."""
+        prose = re.sub(rf"{PLACE}|`[^`]*`|fp32|bf16|ZeRO-1|[Ss]entence 4", "", TEXT)
         prose = re.sub(r"^\d+\. ", "", prose, flags=re.MULTILINE)
         numbers = set(re.findall(r"\d+(?:[.,/]\d+)*", prose))
-        self.assertLessEqual(numbers, {"1", "2", "3/2", "8", "10", "64", "90", "100", "128", "512"})
+        self.assertLessEqual(numbers, {"1", "2", "3", "3/2", "8", "10", "64", "90", "100", "128", "512"})
 
     def test_has_ten_sentences(self):
         self.assertEqual(re.findall(r"^(\d+)\. ", TEXT, flags=re.MULTILINE), [str(i) for i in range(1, 11)])
@@ -147,7 +147,7 @@ class ThePage(unittest.TestCase):
         rows = [row for row in results() if row.get("place") not in ("alone", "whole")]
         text, false = written(rows)
         self.assertNotIn("of range", text)
-        self.assertIn("as fast as one with 64 experts", " ".join(text.split()))
+        self.assertIn("as many tokens a second as one with 64 experts", " ".join(text.split()))
         self.assertFalse([claim for claim in false if claim.startswith("gain(64, 'hosts'")])
 
 

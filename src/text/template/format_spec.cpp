@@ -83,9 +83,9 @@ void group_digits(Number& number, const Spec& spec) {
 }
 
 std::string digits_in(Integer number, unsigned base, bool capital) {
+  const std::string_view digits = capital ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string text;
-  for (; number > 0; number /= base)
-    text += (capital ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<std::size_t>(number % base)];
+  for (; number > 0; number /= base) text += digits[static_cast<std::size_t>(number % base)];
   if (text.empty()) text = "0";
   std::ranges::reverse(text);
   return text;

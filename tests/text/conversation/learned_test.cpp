@@ -8,6 +8,7 @@
 
 #include "support/expect_error.hpp"
 #include "support/golden.hpp"
+#include "support/sanitized.hpp"
 #include "support/text_data.hpp"
 #include <gtest/gtest.h>
 
@@ -327,7 +328,7 @@ TEST(Learned, RefusesAConversationWhoseTurnsWouldTakeTooLongToFind) {
   const std::string message = testing::message_of<ConfigError>([&] { said_with(kChatMl, line); });
   EXPECT_NE(message.find("a conversation of 10000 messages and "), std::string::npos) << message;
   EXPECT_NE(message.find("to find its 5000 assistant turns"), std::string::npos) << message;
-  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 2);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, testing::kSanitized ? 20 : 2);
   EXPECT_EQ(said(said_with(kChatMl, line, LearnRule::kAll)).size(), 1U);
   EXPECT_EQ(said(said_with(kChatMl, line, LearnRule::kLast)), Parts{"it is 24990001</>\n"});
   EXPECT_EQ(said_with("{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"

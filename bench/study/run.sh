@@ -78,6 +78,7 @@ record() {
   for experts in 64 512; do
     [[ ! -s $out/routing-$experts ]] || continue
     say "records what routers over $experts experts choose after 100 steps"
+    rm -f "$out/routing-$experts.part" # of a study that was stopped
     # shellcheck disable=SC2046
     quietly on_node train $(shape $experts 64 32 2) --global-batch $((8 * node_ranks)) --lr 0.003 --steps 100 \
       --heldout 0 --sample-chars 0 --save-every 0 --log-every 50 --data "$out/corpus.txt" --run "$out/recorder" \

@@ -133,7 +133,10 @@ void add_member(const SweepWorld& world, const EpPoint& point, const PointSetup&
 EpSample sample_of(const StepSample& mine, DType dtype, const Communicator& world) {
   EpSample sample{.step = gather(mine, world)};
   world.barrier();
-  sample.peak_gflops = peak_gflops(dtype, threads(), std::min(sample.step.seconds, 0.3));
+  const double seconds = std::min(sample.step.seconds, 0.3);
+  std::optional<double> of_bf16;  // none where bf16 is emulated, by products in fp32
+  if (dtype == DType::kBF16) of_bf16 = bf16_peak_gflops(threads(), seconds);
+  sample.peak_gflops = of_bf16 ? *of_bf16 : fma_peak_gflops(threads(), seconds);
   world.all_sum(std::span(&sample.peak_gflops, 1));
   return sample;
 }

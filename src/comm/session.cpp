@@ -3,9 +3,14 @@
 #include "comm/adopt_at.hpp"
 
 #include <array>
+#include <chrono>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <unistd.h>
 
 #include "mpi_call.hpp"
 
@@ -21,6 +26,43 @@ Level level_of(MpiThreads threads) {
   if (threads == MpiThreads::kOne) return {MPI_THREAD_SINGLE, "MPI_THREAD_SINGLE"};
   if (threads == MpiThreads::kByTurns) return {MPI_THREAD_SERIALIZED, "MPI_THREAD_SERIALIZED"};
   return {MPI_THREAD_FUNNELED, "MPI_THREAD_FUNNELED"};
+}
+
+using Clock = std::chrono::steady_clock;
+
+/// S, or what else the kernel says of it in the field behind its name; a thread that is gone sleeps.
+bool sleeps(const std::filesystem::path& thread) {
+  std::ifstream file(thread / "stat");
+  std::string line;
+  if (!std::getline(file, line)) return true;
+  const auto name_ends = line.rfind(')');
+  return name_ends == std::string::npos || line.compare(name_ends, 3, ") S") == 0;
+}
+
+/// Also where it cannot be looked at.
+bool has_nothing_to_do(pid_t process) {
+  std::error_code failed;
+  const auto threads = "/proc/" + std::to_string(process) + "/task";
+  for (std::filesystem::directory_iterator thread(threads, failed), end; !failed && thread != end;
+       thread.increment(failed))
+    if (!sleeps(thread->path())) return false;
+  return true;
+}
+
+/// MPI_Finalize. Under load the launcher may not answer within the two seconds that PMIx waits for it there;
+/// a rank that then ends is, to the launcher, one that never finalized, and the job that ended well is said
+/// to have ended improperly, with exit code 1. So such a rank stays, at most half a minute, until every
+/// thread of the launcher sleeps: then it has read what it was sent.
+void finalize_heard_by_launcher() {
+  constexpr auto kNearlyAllThatPmixWaits = std::chrono::milliseconds(1900);
+  const pid_t launcher = getppid();
+  const auto began = Clock::now();
+  MPI_Finalize();
+  const auto returned = Clock::now();
+  if (returned - began < kNearlyAllThatPmixWaits) return;
+  while (!has_nothing_to_do(launcher) && getppid() == launcher &&
+         Clock::now() - returned < std::chrono::seconds(30))
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 }  // namespace
@@ -50,7 +92,7 @@ Session::Session(int& argc, char**& argv, MpiThreads threads) {
 }
 
 Session::~Session() {
-  if (mpi_is_running() && std::uncaught_exceptions() == 0) MPI_Finalize();
+  if (mpi_is_running() && std::uncaught_exceptions() == 0) finalize_heard_by_launcher();
 }
 
 void abort_all_ranks(int exit_code) {

@@ -66,15 +66,19 @@ seen "metrics=\"written again\""; stop)");
 }
 
 TEST_F(Disk, OneThatIsFullAtTheEndIsAnExitCodeOfItsOwnAndTheLastWholeCheckpointStays) {
-  const Outcome run = beside_run("--steps 400", "checkpoint; fill");
+  const Outcome run =
+      beside_run("--steps 1000000", "checkpoint; fill; seen \"save=failed\"; seen \"metrics=waiting\"; stop");
   EXPECT_EQ(count_of(run.output, "code=" + std::to_string(kDiskExitCode)), 1u) << run.output;
   EXPECT_EQ(count_of(run.output, "[error] disk=failed last=checkpoint-"), 1u) << run.output;
   EXPECT_EQ(count_of(run.output, "the last checkpoint was not saved: "), 1u) << run.output;
   EXPECT_EQ(shell(alone() + "inspect --verify " + path("left")).exit_code, 0);
   std::filesystem::remove(path("left") + "/filler");
-  const Outcome resumed = shell(on_ranks(2) + "train --steps 402 --resume " + path("left"));
+  const auto whole = checkpoints_of(path("left")).back().filename().string();
+  const auto steps = std::stoul(whole.substr(whole.find('-') + 1)) + 2;
+  const Outcome resumed =
+      shell(on_ranks(2) + "train --steps " + std::to_string(steps) + " --resume " + path("left"));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_EQ(losses("left").size(), 402u);
+  EXPECT_EQ(losses("left").size(), steps);
 }
 
 TEST_F(Disk, OneThatTurnsReadOnlyIsSaidAtEachSave) {

@@ -67,22 +67,31 @@ read_kept() { # check
   while read -r item rest; do kept[$item]=$rest; done < <(cat "$builds/state/$1" 2> /dev/null)
 }
 
-# Of lines "room item": those that fall to the shard and have not passed since their room changed; targets of fuzz also
-# where they had fewer executions than are asked for now.
+# Of lines "room item": those that fall to the shard and have not passed since their room changed, here or, as the table
+# says of the whole room, anywhere; targets of fuzz also where they had fewer executions than are asked for now.
 still_to_do() { # check
   local check=$1 room item was
-  local -A kept=()
+  local -A kept=() passed=()
   read_kept "$check"
+  read_passed "$check"
   awk -v k="${shard%/*}" -v n="${shard#*/}" 'BEGIN { for (i = 0; i < 256; i++) code[sprintf("%c", i)] = i }
     { hash = 7; for (i = 1; i <= length($2); i++) hash = (hash * 31 + code[substr($2, i, 1)]) % 1000003 }
     hash % n == k - 1' | { grep -E "${MOELOOM_CHECK_ONLY:-.}" || true; } |
     while read -r room item; do
-      read -ra was <<< "${kept[$item]:-none none none none 0 none}"
+      read -ra was <<< "${kept[$item]:-none none none passed ${passed[${room#fuzz/}]:-0 none}}"
       if [[ ! ${was[3]} =~ ^(passed|skipped)$ || ($check = fuzz && ${was[4]} -lt $runs) ]] ||
         ! is_fresh "$room" "${was[5]:-none}"; then
         echo "$room $item"
       fi
     done
+}
+
+read_passed() { # check: sets passed[room] to what was counted, and the digits of the sources
+  local room digits result count
+  while IFS='|' read -r _ _ room _ digits _ result count _; do
+    read -r room digits result count <<< "$room $digits $result ${count%%[a-z]*}"
+    [[ $result != passed ]] || passed[$room]="$count $digits"
+  done < <(sed -n "/^| $1 | /p" "$table" 2> /dev/null)
 }
 
 # Rows of a check from what was kept of all its "room item" lines; where tests of a room passed at several commits, of

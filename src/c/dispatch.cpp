@@ -176,7 +176,7 @@ ml_status ml_dispatch_plan(ml_experts* experts, const ml_array* topk_idx, ml_tri
   return guarded([&] {
     const Experts& of = given(experts, "experts").experts;
     ml_trip*& to = given(trip, "trip");
-    const Use use(of.group->busy());
+    const Turn turn(*of.group);
     std::unique_ptr<RowPlan> plan = planned(of, topk_idx);
     const int64_t rows = plan->plan.rows();
     to = std::make_unique<ml_trip>(of.group, rows, nullptr, std::move(plan)).release();
@@ -198,7 +198,7 @@ ml_status ml_dispatch(ml_experts* experts, ml_trip* trip, const ml_array* x, con
                       const ml_array* rows, const ml_array* row_scalars) {
   return guarded([&] {
     const Experts& of = given(experts, "experts").experts;
-    const Use use(of.group->busy());
+    const Turn turn(*of.group);
     dispatch(of, given(trip, "trip"), x, slot_scalars, rows, row_scalars);
   });
 }
@@ -207,7 +207,7 @@ ml_status ml_combine(ml_experts* experts, ml_trip* trip, const ml_array* rows, c
                      const ml_array* row_scalars, const ml_array* y, const ml_array* slot_scalars) {
   return guarded([&] {
     const Experts& of = given(experts, "experts").experts;
-    const Use use(of.group->busy());
+    const Turn turn(*of.group);
     combine(of, given(trip, "trip"), rows, row_weights, row_scalars, y, slot_scalars);
   });
 }

@@ -153,7 +153,7 @@ std::string request_text(const ml_experts_settings& asked) {
 
 Experts opened(ml_group* group, const ml_experts_settings* settings) {
   Experts experts{group != nullptr ? group->group : std::make_shared<Group>(Communicator::self())};
-  const Use use(experts.group->busy());
+  const Turn turn(*experts.group);
   const Communicator& ranks = experts.group->ranks();
   Call call{.what = "the opening of a layer's experts"};
   in_agreement(*experts.group, call, [&] {
@@ -200,7 +200,7 @@ ml_status ml_experts_forward(ml_experts* experts, const ml_expert_weights* weigh
   if (trip != nullptr) *trip = nullptr;
   return guarded([&] {
     Experts& of = given(experts, "experts").experts;
-    const Use use(of.group->busy());
+    const Turn turn(*of.group);
     std::unique_ptr<TripMemory> memory = forward(of, weights, x, topk_idx, topk_weights, y);
     const int64_t rows = memory->experts.activations().plan.rows();
     if (trip == nullptr)
@@ -215,7 +215,7 @@ ml_status ml_experts_backward(ml_experts* experts, const ml_expert_weights* weig
                               const ml_expert_grads* grads) {
   return guarded([&] {
     Experts& of = given(experts, "experts").experts;
-    const Use use(of.group->busy());
+    const Turn turn(*of.group);
     backward(of, weights, given(trip, "trip"), dy, dx, d_topk_weights, grads);
   });
 }

@@ -1,5 +1,6 @@
 #include "group.hpp"
 
+#include "comm/adopt_at.hpp"
 #include "comm/node_map.hpp"
 #include "moeloom/base/parallel.hpp"
 
@@ -86,6 +87,22 @@ std::unique_ptr<TripMemory> Group::take_trip() {
 void Group::give_back(std::unique_ptr<TripMemory> trip) {
   const std::lock_guard lock(mutex_);
   trips_.push_back(std::move(trip));
+}
+
+MpiTurn::MpiTurn() {
+  static std::atomic<bool> taken = false;
+  if (mpi_runs() && !mpi_is_for_several_threads())
+    mpi_.emplace(taken,
+                 "another thread is in a call of another group, and MPI was started for one thread at a "
+                 "time; start it at MPI_THREAD_MULTIPLE, or call by turns");
+}
+
+Turn::Turn(Group& group) : own_(group.busy()) {
+  if (group.row() != nullptr) of_row_.emplace(group.row()->busy());
+  if (group.ranks().size() == 1) return;
+  if (!mpi_runs()) throw Refusal(ML_MPI, "MPI has ended, and the ranks of the group with it");
+  require_thread_of_mpi();
+  of_mpi_.emplace();
 }
 
 void Group::release() {

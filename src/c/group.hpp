@@ -101,16 +101,28 @@ class Group {
   std::vector<std::unique_ptr<TripMemory>> trips_;
 };
 
-/// While one lives, the group, and the row whose door it passes, are of the calling thread.
+/// While one lives, MPI is of the calling thread, where it was not started for several at once: two groups of
+/// several ranks do not make it two. Not by waiting: ranks whose threads came in another order would wait for
+/// each other. Throws Refusal.
+class MpiTurn {
+ public:
+  MpiTurn();
+
+ private:
+  std::optional<Use> mpi_ = {};
+};
+
+/// While one lives, the group, and the row whose door it passes, are of the calling thread, and so is MPI.
+/// Throws Refusal, also where MPI has ended, whose calls would end the process then, and MpiError where it is
+/// of another thread alone.
 class Turn {
  public:
-  explicit Turn(Group& group) : own_(group.busy()) {
-    if (group.row() != nullptr) of_row_.emplace(group.row()->busy());
-  }
+  explicit Turn(Group& group);
 
  private:
   Use own_;
   std::optional<Use> of_row_ = {};
+  std::optional<MpiTurn> of_mpi_ = {};
 };
 
 /// The begin of every collective call: `phase`, which may fail on one rank alone and moves no data; then

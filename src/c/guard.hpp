@@ -79,9 +79,10 @@ ml_status guarded(Body&& body) noexcept {
 /// That of a handle, while one lives; throws Refusal if another thread has it.
 class Use {
  public:
-  explicit Use(std::atomic<bool>& busy) : busy_(busy) {
-    if (busy_.exchange(true))
-      throw Refusal(ML_IN_USE, "the handle is used by another thread; each thread needs one of its own");
+  static constexpr const char* kOfHandle =
+      "the handle is used by another thread; each thread needs one of its own";
+  explicit Use(std::atomic<bool>& busy, const char* refusal = kOfHandle) : busy_(busy) {
+    if (busy_.exchange(true)) throw Refusal(ML_IN_USE, refusal);
   }
   ~Use() { busy_ = false; }
   Use(const Use&) = delete;

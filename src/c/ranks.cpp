@@ -89,12 +89,17 @@ void ml_abort(int32_t exit_code) {
 
 ml_status ml_group_open(const void* mpi_comm, ml_group** group) {
   return open(group, [&] {
-    return mpi_comm == nullptr ? moeloom::Communicator::self() : moeloom::adopt_at(mpi_comm);
+    if (mpi_comm == nullptr) return moeloom::Communicator::self();
+    const MpiTurn turn;
+    return moeloom::adopt_at(mpi_comm);
   });
 }
 
 ml_status ml_group_world(ml_group** group) {
-  return open(group, [] { return moeloom::adopt_at(nullptr); });
+  return open(group, [] {
+    const MpiTurn turn;
+    return moeloom::adopt_at(nullptr);
+  });
 }
 
 ml_status ml_group_mesh(ml_group* world, int64_t ep, ml_group** ep_row, ml_group** dp_column) {

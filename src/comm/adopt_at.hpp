@@ -12,5 +12,9 @@ Communicator adopt_at(const void* comm);
 void require_own_mpi();
 /// Whether MPI was started and not yet ended, by whomever.
 bool mpi_runs();
+/// Whether it was started for calls of several threads at once. It has to run.
+bool mpi_is_for_several_threads();
+/// Throws MpiError where it was started for another thread alone. It has to run.
+void require_thread_of_mpi();
 
 }  // namespace moeloom

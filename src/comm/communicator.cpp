@@ -38,6 +38,7 @@ Communicator Communicator::world() {
 
 Communicator Communicator::split(int color, int key) const {
   if (!handle_) return self();
+  if (!mpi_is_running()) throw MpiError("MPI_Comm_split: MPI has ended");
   auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &part->comm), "MPI_Comm_split");
   Communicator group = Communicator(std::move(part)).with_board_of(*this);

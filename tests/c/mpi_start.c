@@ -1,6 +1,7 @@
 // MPI is started by ml_mpi_start() and by nothing else; two ranks add up a number.
 #include <moeloom/c/moeloom.h>
 #include <stdio.h>
+#include <string.h>
 
 static int wrong(int is, const char* what) {
   if (is) fprintf(stderr, "%s: %s\n", what, ml_last_error());
@@ -25,8 +26,13 @@ int main(void) {
   if (wrong(ml_group_sum(row, arrays, 1, 0.5) != ML_OK || number != 1.5f, "sum")) return 1;
   if (wrong(ml_group_barrier(world) != ML_OK, "barrier")) return 1;
   ml_group_close(world);
+  ml_group_close(alone);
+  if (wrong(ml_mpi_end() != ML_OK, "end")) return 1;
+  if (wrong(ml_group_barrier(row) != ML_MPI || strstr(ml_last_error(), "MPI has ended") == NULL,
+            "a barrier after it"))
+    return 1;
+  if (wrong(ml_group_mesh(column, 1, &world, &alone) != ML_MPI || world != NULL, "a mesh after it")) return 1;
   ml_group_close(row);
   ml_group_close(column);
-  ml_group_close(alone);
-  return wrong(ml_mpi_end() != ML_OK, "end");
+  return 0;
 }

@@ -1,5 +1,6 @@
 // moeloom.h on several ranks: experts spread over them, sums, the mesh, errors that all ranks learn of.
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "layer.hpp"
@@ -107,6 +108,17 @@ TEST(CRanks, AMeshDividesTheRanks) {
   EXPECT_STATUS(ml_group_mesh(world.group, 7, &row, &column), ML_CONFIG, "ep = 7 does not divide");
   EXPECT_STATUS(ml_mpi_start(), ML_MPI, "MPI was started before");
   EXPECT_EQ(ml_mpi_running(), 1);
+  EXPECT_OK(ml_group_barrier(world.group));
+}
+
+TEST(CRanks, AThreadThatMpiIsNotOfIsRefused) {
+  const World world;  // of a program that started MPI for its main thread alone
+  if (world.size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  std::jthread([&] {
+    EXPECT_STATUS(ml_group_barrier(world.group), ML_MPI, "by another thread than the one that started it");
+    ml_group* other = nullptr;
+    EXPECT_STATUS(ml_group_world(&other), ML_MPI, "MPI_THREAD_SERIALIZED");
+  }).join();
   EXPECT_OK(ml_group_barrier(world.group));
 }
 

@@ -19,8 +19,10 @@
 // arrays that were to be written then have unspecified contents. Of handles: `open` writes NULL where it
 // fails, `close` and `free` take NULL. Handles may be closed in any order. Threads: functions without a
 // handle may be called by many at once. A group and all that was opened on it are used by one thread at a
-// time, a folder and a writer each too; a second one gets ML_IN_USE. After fork() the child is refused
-// (ML_OTHER) if the parent computed here before.
+// time, a folder and a writer each too; a second one gets ML_IN_USE, and it does in any group of several
+// ranks while another thread is in a call of one, where MPI was not started at MPI_THREAD_MULTIPLE. No handle
+// may be closed beside a call that has it. After fork() the child is refused (ML_OTHER) if the parent
+// computed here before.
 //
 // No function reads the environment, prints, starts MPI but ml_mpi_start(), or changes what a process has
 // once: neither OpenBLAS's threads, nor OpenMP's, allocator's or signals' settings. A struct of settings
@@ -228,7 +230,8 @@ ml_status ml_unpermute_grad(const ml_array* dy, const ml_array* rows, const ml_a
 
 // Starts MPI at MPI_THREAD_SERIALIZED; ML_MPI where it runs, or ran, already. Every rank of the job calls it.
 ml_status ml_mpi_start(void);
-// Ends what ml_mpi_start() began, with every rank; nothing where it did not. Groups close before it.
+// Ends what ml_mpi_start() began, with every rank; nothing where it did not. A call on several ranks is
+// ML_MPI after the end of MPI, by whomever; handles may still be closed.
 ml_status ml_mpi_end(void);
 // 1 between the start and the end of MPI, whoever called them.
 int32_t ml_mpi_running(void);

@@ -10,33 +10,17 @@ import os
 import threading
 import weakref
 from ctypes import POINTER, byref, c_int64, c_void_p, create_string_buffer, pointer
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _words
 from ._endings import told_to_all
 from ._exchange import NOTHING_ASKED, asked_exchange
 from ._library import Handle, library
 from ._passes import Passes
-from ._table import ADD, REPLACE, Array, ExpertGrads, ExpertsSettings, ExpertWeights, GluSettings
+from ._stacks import Stacks, Target, grads_of, weights_of
+from ._table import Array, ExpertsSettings, GluSettings
 from ._watch import Watch
 from .errors import Error, MpiError, SpentError
-
-
-class Stacks(NamedTuple):
-    """Arrays of a layer's experts: gate_up [e, 2F, D], down [e, D, F], and where there are any both biases."""
-
-    gate_up: Array
-    down: Array
-    gate_up_bias: Optional[Array] = None
-    down_bias: Optional[Array] = None
-
-
-class Target(NamedTuple):
-    """Where a gradient goes, and whether it is added to what is there."""
-
-    array: Array
-    adds: bool = False
-
 
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()
 
@@ -104,6 +88,8 @@ class Group:
                            "main thread alone; set mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is "
                            "imported")
         with self.lock:
+            if self._closed and not self.outlives_close:  # while this thread waited
+                raise SpentError("the mesh is closed")
             self.watch.now = (what,)
             try:
                 function(*arguments)
@@ -147,7 +133,12 @@ class Group:
         self.call("a gathering of texts", library().ml_group_gather_text, self.value, text.encode())
         return [library().ml_group_text(self.value, rank).decode() for rank in range(self.size)]
 
+    def leave(self) -> None:
+        """Closed, where another thread is in a call: the handles go with who holds them."""
+        self._closed = True
+
     def close(self) -> None:
+        """By who has the lock."""
         for experts in self._experts.values():
             experts.handle.close()
         self._experts.clear()
@@ -174,24 +165,6 @@ def group_of(mesh: Any) -> Group:
         raise TypeError(f"mesh is a {type(mesh).__name__}; expected moeloom.mesh(...), or None for one process")
     row: Group = mesh.ep_row
     return row
-
-
-def _pointer(array: Optional[Array]) -> Any:
-    return None if array is None else pointer(array)
-
-
-def _weights(stacks: Stacks) -> ExpertWeights:
-    return ExpertWeights(**{name: _pointer(array) for name, array in stacks._asdict().items()})
-
-
-def _grads(targets: Dict[str, Optional[Target]]) -> ExpertGrads:
-    """None, or no word of it: frozen."""
-    grads = ExpertGrads()
-    for name, target in targets.items():
-        if target is not None:
-            setattr(grads, name, pointer(target.array))
-            setattr(grads, f"{name}_mode", ADD if target.adds else REPLACE)
-    return grads
 
 
 class Experts:
@@ -223,15 +196,15 @@ class Experts:
         """Writes y, and returns what the backward takes, if there is to be one."""
         value = c_void_p()
         self._group.passes.forwards += int(keeps_trip)
-        self._group.call(self._forward, library().ml_experts_forward, self.handle.value, byref(_weights(stacks)), x,
+        self._group.call(self._forward, library().ml_experts_forward, self.handle.value, byref(weights_of(stacks)), x,
                          topk_idx, topk_weights, y, byref(value) if keeps_trip else None)
         return Handle("trip", value.value, "ml_trip_free") if keeps_trip else None
 
     def backward(self, stacks: Stacks, trip: Handle, dy: Array, dx: Optional[Array], d_topk_weights: Optional[Array],
                  targets: Dict[str, Optional[Target]]) -> None:
         self._group.passes.backwards += 1
-        self._group.call(self._backward, library().ml_experts_backward, self.handle.value, byref(_weights(stacks)),
-                         trip.value, dy, dx, d_topk_weights, byref(_grads(targets)))
+        self._group.call(self._backward, library().ml_experts_backward, self.handle.value, byref(weights_of(stacks)),
+                         trip.value, dy, dx, d_topk_weights, byref(grads_of(targets)))
 
     def plan(self, topk_idx: Array) -> Handle:
         """Where rows of these choices go: a trip for `dispatch` and `combine`, as often as wanted."""

@@ -13,7 +13,7 @@ from ._group import Group
 from ._library import library
 from ._mpi import launched, ranks_of
 from ._watch import Watch
-from .errors import ConfigError
+from .errors import ConfigError, InUseError
 
 
 def mesh(ep: int = 1, comm: Any = None, timeout: float = 600.0) -> Mesh:
@@ -64,9 +64,17 @@ def _refuse_a_child() -> None:
 
 
 def _close(*groups: Group) -> None:
-    groups[0].watch.close()
-    for group in groups:
-        group.close()
+    world = groups[0]  # whose lock is that of its parts
+    world.watch.close()
+    if not world.lock.acquire(blocking=False):  # by a call, maybe of this thread, which the garbage collector cut into
+        for group in groups:
+            group.leave()
+        return
+    try:
+        for group in groups:
+            group.close()
+    finally:
+        world.lock.release()
 
 
 def _dropped(world: Group, *parts: Group) -> None:
@@ -110,7 +118,9 @@ class Mesh:
 
     def close(self) -> None:
         """Gives its buffers back, as its end does when nobody holds it; what is called on it afterwards is a
-        SpentError. Not collective."""
+        SpentError. Not collective. InUseError while another thread is in a call."""
+        if self._drop.alive and self.world.lock.locked():
+            raise InUseError("the mesh is used by another thread; close it when its call has returned")
         self._drop()
 
     def __enter__(self) -> Mesh:

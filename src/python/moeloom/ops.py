@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _words
-from ._group import Stacks, Target, group_of
+from ._group import group_of
 from ._library import Handle, library
 from ._passes import next_layer
+from ._stacks import Stacks, Target
 from ._table import IN_OUT, OUT_IN, REPLACE, Array, GluSettings, Router, Weights
 from .arrays import of_ndarray, require_dims
 from .errors import SpentError
@@ -197,11 +198,10 @@ class Trip:
         self.handle: Optional[Handle] = handle
         self.shapes, self.dtypes = shapes, dtypes
 
-    def take(self) -> Handle:
+    def held(self) -> Handle:
         if self.handle is None:
             raise SpentError("this forward's backward was called already; call forward again")
-        handle, self.handle = self.handle, None
-        return handle
+        return self.handle
 
 
 class Experts:
@@ -236,6 +236,7 @@ class Experts:
         dx, d_topk_weights = (np.empty(shape, dtype) for shape, dtype in zip(trip.shapes, trip.dtypes))
         grads = {"gate_up": np.empty(self.gate_up.shape, np.float32), "down": np.empty(self.down.shape, np.float32)}
         targets: Dict[str, Optional[Target]] = {name: Target(of_ndarray(grad, name)) for name, grad in grads.items()}
-        self._experts.backward(self._stacks(), trip.take(), of_ndarray(dy, "dy"), of_ndarray(dx, "dx"),
+        self._experts.backward(self._stacks(), trip.held(), of_ndarray(dy, "dy"), of_ndarray(dx, "dx"),
                                of_ndarray(d_topk_weights, "d_topk_weights"), targets)
+        trip.handle = None  # not before: what was refused may be called again
         return dx, d_topk_weights, grads["gate_up"], grads["down"]

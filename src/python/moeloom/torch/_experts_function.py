@@ -9,8 +9,9 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .._group import Experts, Stacks, group_of
+from .._group import Experts, group_of
 from .._passes import next_layer
+from .._stacks import Stacks
 from ..errors import ConfigError, SpentError
 from ._compile import outside_graphs
 from ._kept import Destination

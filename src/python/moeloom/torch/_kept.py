@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import torch
 
-from .._group import Target
+from .._stacks import Target
 from ._tensors import view
 
 # What the library writes gradients in, and those that it writes in float32 whatever the weight is.

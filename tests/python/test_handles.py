@@ -1,0 +1,95 @@
+"""Handles where they do not belong any more: after MPI's end, beside a call of another thread, with another mesh."""
+
+import importlib.util
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+from ranks import LAYER, succeeds
+
+REFUSED = LAYER + """
+mesh, other = moeloom.mesh(ep=2, timeout=20), moeloom.mesh(ep=2, timeout=20)
+experts, others = layer(mesh, 3), layer(other, 3)
+odd = mesh.rank == 1
+forward = lambda: experts.forward(x, topk_idx, topk_weights)
+
+def refused(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), error
+    else:
+        raise AssertionError(f"accepted; expected {words}")
+"""
+
+PROGRAMS = {
+    "another mesh": """
+y, trip = forward()
+refused(moeloom.ShapeError, lambda: others.backward(trip, x), "the trip is of other experts")
+experts.backward(trip, x)
+refused(moeloom.SpentError, lambda: experts.backward(trip, x), "called already")
+""",
+    # The even rank's thread waits in a call for the odd rank, which comes after a second.
+    "another thread": """
+ended = []
+def call():
+    forward()
+    ended.append(True)
+if odd:
+    time.sleep(1)
+    call()
+else:
+    thread = threading.Thread(target=call)
+    thread.start()
+    time.sleep(0.3)
+    refused(moeloom.InUseError, mesh.close, "used by another thread")
+    refused(moeloom.InUseError, other.barrier, "one thread at a time", "MPI_THREAD_MULTIPLE")
+    assert not ended
+    thread.join()
+assert ended == [True]
+other.barrier()
+forward()
+mesh.close()
+refused(moeloom.SpentError, forward, "closed")
+other.barrier()
+""",
+    # Where the garbage collector closes a mesh in a thread of its own, a call that is going on goes on.
+    "the garbage collector": """
+def call(world):
+    world.barrier()
+    refused(moeloom.SpentError, world.barrier, "closed")
+    print("went")
+if odd:
+    time.sleep(1)
+    mesh.barrier()
+else:
+    thread = threading.Thread(target=call, args=(mesh.world,))
+    thread.start()
+    time.sleep(0.3)
+    del mesh, experts
+    thread.join()
+""",
+    "after MPI's end": """
+y, trip = forward()
+mpi4py.MPI.Finalize()
+for call in (forward, lambda: experts.backward(trip, x), mesh.barrier, lambda: layer(mesh, 4), lambda: mesh.gather("")):
+    refused(moeloom.MpiError, call, "MPI has ended")
+refused(moeloom.MpiError, lambda: moeloom.mesh(ep=2), "MPI")
+mesh.close()
+""",
+}
+
+
+class Handles(unittest.TestCase):
+    def test_are_refused(self):
+        """Programs of two ranks, each of which ends well."""
+        has_mpi4py = importlib.util.find_spec("mpi4py")
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [pool.submit(succeeds, 2, ("import mpi4py.MPI\n" if "mpi4py" in code else "") + REFUSED + code +
+                                '\nprint("done")', seconds=60)
+                    for code in PROGRAMS.values() if has_mpi4py or "mpi4py" not in code]
+            for job in jobs:
+                self.assertEqual(job.result().count("done"), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

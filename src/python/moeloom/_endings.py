@@ -17,6 +17,7 @@ import time
 import traceback
 from typing import Any, Callable, List, Optional
 
+from . import _leftovers
 from ._library import library
 from ._mpi import launched, others_run
 from .errors import Error, InUseError, MpiError, OutOfMemoryError
@@ -161,8 +162,13 @@ class Job:
     def _end(self) -> None:
         """Waits until all ranks have come to their end, however long one goes on alone; those that are in another
         call learn of it."""
-        if os.getpid() != self._process or not library().ml_mpi_running():
+        if os.getpid() != self._process:
             return
+        if library().ml_mpi_running():
+            self._end_with_all()
+        _leftovers.ended()
+
+    def _end_with_all(self) -> None:
         _flush()
         try:
             for world in reversed(self._worlds):

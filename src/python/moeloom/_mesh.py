@@ -7,7 +7,7 @@ import sys
 import weakref
 from typing import Any, Dict, List, Tuple
 
-from . import _words
+from . import _leftovers, _words
 from ._endings import job
 from ._group import Group
 from ._library import library
@@ -42,6 +42,7 @@ def mesh(ep: int = 1, comm: Any = None, timeout: float = 600.0) -> Mesh:
     world.thread, world.watch = ranks.thread, watch
     if ranks.owned:
         job().owns_mpi()
+    _leftovers.watch()
     job().enter(world, ranks.of_job)
     try:
         return Mesh(world, ep, timeout)

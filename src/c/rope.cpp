@@ -80,7 +80,7 @@ void turn_sequence(const ml_array& x, const RopeTable& table, Turn turn, const m
 
 void turn_all(const ml_array* x, const ml_array* cosine, const ml_array* sine, RopePairs pairs, Turn turn,
               const ml_array* y) {
-  check_array(x, "x");
+  check_floats(check_array(x, "x"), "x");
   check(x->ndim == 3 || x->ndim == 4, [] { return "x must be [T, H, d] or [B, T, H, d]"; });
   check_array(y, "y", shape_of(*x));
   const Index tokens = x->shape[x->ndim - 3], width = cols_of(*x);

@@ -29,7 +29,13 @@ _lib = library()
 
 def _given(value: Any, name: str, letters: Optional[Sequence[str]] = None) -> Numbers:
     """The array as the library reads it: itself, or a copy where its last stride is not 1."""
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} has a mask, which the kernels do not know; expected an array without, as "
+                        f"{name}.filled(0) is")
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    except ValueError:  # of lists, of which one is longer than another
+        array = np.empty(0, object)
     if array.dtype.kind in "OSU":
         raise TypeError(f"{name} is {value!r:.80}, a {type(value).__name__}; expected an array of numbers")
     if letters is not None:
@@ -62,9 +68,9 @@ def gmm_grad(dy: Numbers, x: Numbers, weight: Numbers, counts: Numbers,
     dy, x = _given(dy, "dy", "RN"), _given(x, "x", "RC")
     weight, counts = _given(weight, "weight", "ENC" if transposed else "ECN"), _given(counts, "counts", "E")
     dx, dweight = np.empty(x.shape, x.dtype), np.empty(weight.shape, weight.dtype)
-    counts_view, dy_view = _view(counts, "counts"), _view(dy, "dy")
+    counts_view, dy_view, x_view = _view(counts, "counts"), _view(dy, "dy"), _view(x, "x")
     _lib.ml_gmm_input_grad(dy_view, _weights(weight, transposed, "weight"), counts_view, _view(dx))
-    _lib.ml_gmm_weight_grad(dy_view, _view(x, "x"), counts_view, _weights(dweight, transposed, "dweight"), REPLACE)
+    _lib.ml_gmm_weight_grad(dy_view, x_view, counts_view, _weights(dweight, transposed, "dweight"), REPLACE)
     return dx, dweight
 
 

@@ -12,10 +12,11 @@ from torch.autograd.function import once_differentiable
 from .._group import Experts, group_of
 from .._passes import next_layer
 from .._stacks import Stacks
+from ..arrays import require_dims
 from ..errors import ConfigError, SpentError
 from ._compile import outside_graphs
 from ._kept import Destination
-from ._tensors import given, indices, maybe, view
+from ._tensors import given, indices, maybe, require_tensor, view
 from ._tickets import Tickets
 
 _NAMES = ("gate_up", "down", "gate_up_bias", "down_bias")
@@ -41,6 +42,10 @@ class ExpertWeights:
             raise ConfigError(f'unknown grads "{grads}"; known: {", ".join(GRADS)}')
         if (gate_up_bias is None) != (down_bias is None):
             raise ConfigError("one bias was given; expected both or none")
+        for tensor, name in zip((gate_up, down, gate_up_bias, down_bias), _NAMES):  # on meta too: not read yet
+            if not isinstance(tensor, torch.Tensor) and (tensor is not None or name in _NAMES[:2]):
+                raise TypeError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
+        require_dims(gate_up, ("e", "2F", "D"), "gate_up")
         self.gate_up, self.down = gate_up, down
         self.gate_up_bias, self.down_bias = gate_up_bias, down_bias
         self.kind, self.mesh, self.grads = kind, mesh, grads
@@ -96,6 +101,11 @@ class ExpertWeights:
 
 def _stacks(gate_up: torch.Tensor, down: torch.Tensor, *biases: Optional[torch.Tensor]) -> Stacks:
     """The weights as the library reads them; copies of those that have gaps, or of biases in another format."""
+    for tensor, name in zip((gate_up, down, *biases), _NAMES):
+        if tensor is not None:
+            require_tensor(tensor, name)
+            if not tensor.is_floating_point():
+                raise TypeError(f"{name} has dtype {tensor.dtype}; expected a floating point one")
     as_read = (None if bias is None else bias.float().contiguous() for bias in biases)
     return Stacks(view(gate_up.contiguous(), "gate_up"), view(down.contiguous(), "down"),
                   *(maybe(bias, name) for bias, name in zip(as_read, _NAMES[2:])))

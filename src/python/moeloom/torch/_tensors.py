@@ -16,10 +16,20 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_neg().resolve_conj() if tensor.is_neg() or tensor.is_conj() else tensor
 
 
-def given(tensor: Any, name: str, letters: Optional[Sequence[str]] = None) -> torch.Tensor:
-    """The tensor itself, or a copy where its last stride is not 1, as of a gradient that was expanded."""
+def require_tensor(tensor: Any, name: str) -> None:
+    """A TypeError that names what torch's own functions would fail on without a name."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else tensor.layout
+        raise TypeError(f"{name} has layout {layout}; expected torch.strided, as {name}.to_dense() has")
+    if not tensor.is_cpu:
+        raise TypeError(f"{name} is on {tensor.device}; expected a tensor of the CPU, as {name}.cpu() is")
+
+
+def given(tensor: Any, name: str, letters: Optional[Sequence[str]] = None) -> torch.Tensor:
+    """The tensor itself, or a copy where its last stride is not 1, as of a gradient that was expanded."""
+    require_tensor(tensor, name)
     if letters is not None:
         require_dims(tensor, letters, name)
     tensor = plain(tensor)
@@ -30,7 +40,10 @@ def given(tensor: Any, name: str, letters: Optional[Sequence[str]] = None) -> to
 
 def indices(values: Any, name: str, letters: Sequence[str]) -> torch.Tensor:
     """Numbers of experts or rows: a tensor of int64 or int32, or a list."""
-    tensor = values if isinstance(values, torch.Tensor) else torch.as_tensor(values)
+    try:
+        tensor = values if isinstance(values, torch.Tensor) else torch.as_tensor(values)
+    except (RuntimeError, TypeError, ValueError):
+        raise TypeError(f"{name} is {values!r:.80}, a {type(values).__name__}; expected a torch.Tensor") from None
     if tensor.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"{name} has dtype {tensor.dtype}; expected torch.int64 or torch.int32")
     return given(tensor, name, letters)
@@ -46,6 +59,7 @@ def maybe(tensor: Optional[torch.Tensor], name: str = "a result") -> Optional[Ar
 
 def flat(tensor: torch.Tensor, name: str) -> torch.Tensor:
     """[..., D] -> [rows, D], without a copy where the rows have one distance."""
+    require_tensor(tensor, name)
     if not tensor.dim():
         raise ShapeError(f"{name} has no dimension; expected at least one")
     return given(tensor.reshape(-1, tensor.size(-1)), name)

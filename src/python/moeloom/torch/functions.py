@@ -14,7 +14,7 @@ from .._table import REPLACE, GluSettings
 from ..errors import ShapeError
 from ._compile import Function
 from ._experts_function import ExpertsFunction
-from ._tensors import flat, given, indices, maybe, view
+from ._tensors import flat, given, indices, maybe, require_tensor, view
 from .products import GmmFunction, HybridGmmFunction, gmm, grouped_mm
 
 __all__ = ["ExpertsFunction", "GmmFunction", "HybridGmmFunction", "PermuteFunction", "RMSNormFunction", "RopeFunction",
@@ -55,9 +55,9 @@ class RMSNormFunction(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0,
                 gate: Optional[torch.Tensor] = None) -> torch.Tensor:
+        rows, gates = flat(x, "x"), None if gate is None else flat(gate, "gate")
         if gate is not None and gate.shape != x.shape:
             raise ShapeError(f"gate must have the shape of x, {list(x.shape)}; found {list(gate.shape)}")
-        rows, gates = flat(x, "x"), None if gate is None else flat(gate, "gate")
         weight = given(weight, "weight", "D")
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         inv_rms = torch.empty(rows.size(0), dtype=torch.float32)
@@ -90,6 +90,7 @@ def _turned(function: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 
 
 def _angles(values: torch.Tensor, name: str) -> torch.Tensor:
+    require_tensor(values, name)
     return given(values.unsqueeze(0) if values.dim() == 2 else values, name, "BSr")
 
 
@@ -155,7 +156,7 @@ class UnpermuteFunction(Function):
         rows, order = given(rows, "rows", "RD"), indices(order, "order", "R")
         topk_weights = given(topk_weights, "topk_weights", "TK")
         y = rows.new_empty(topk_weights.size(0), rows.size(1))
-        _lib.ml_unpermute(view(rows, "rows"), view(order), view(topk_weights, "topk_weights"), topk_weights.size(1),
+        _lib.ml_unpermute(view(rows, "rows"), view(order, "order"), view(topk_weights, "topk_weights"), topk_weights.size(1),
                           view(y))
         ctx.save_for_backward(rows, order, topk_weights)
         return y

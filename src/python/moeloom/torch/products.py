@@ -13,7 +13,7 @@ from .._table import IN_OUT, OUT_IN, REPLACE, Array, Weights
 from ..arrays import require_dims
 from ..errors import ShapeError
 from ._compile import Function
-from ._tensors import given, indices, view
+from ._tensors import given, indices, require_tensor, view
 
 _lib = library()
 
@@ -37,6 +37,7 @@ class GmmFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, group_list: torch.Tensor) -> torch.Tensor:
+        require_tensor(weight, "weight")
         require_dims(weight, "ECN", "weight")
         x, counts = given(x, "x", "RC"), indices(group_list, "group_list", "E")
         stack, layout = _stack(weight)
@@ -93,6 +94,11 @@ def grouped_mm(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) ->
     The result has the dtype of weight, to which input is cast. Rows behind the last group belong to no expert, and are
     0 in the result.
     """
+    for tensor, name in ((input, "input"), (weight, "weight")):
+        require_tensor(tensor, name)
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} has dtype {tensor.dtype}; expected a floating point one")
+    require_dims(input, "SC", "input")
     input = input.to(weight.dtype)  # noqa: A001
     ends = indices(offs, "offs", "E").to(torch.int64)
     counts = torch.diff(ends, prepend=ends.new_zeros(1))

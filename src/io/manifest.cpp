@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr Index kFormat = 1;
 constexpr Index kReadAtOnce = Index{1} << 20;
+constexpr Index kMostBytes = Index{1} << 60;  // of a folder: what lies behind its last piece can be counted
 
 bool names_a_file_here(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name != kManifestFile &&
@@ -61,10 +62,15 @@ Manifest Manifest::read(const fs::path& folder) {
   if (document.text("sum") != sum_of_list(manifest.piece_bytes, files))
     throw IoError(path.string() + ": is damaged: its own sum differs");
   if (manifest.piece_bytes < 1) throw IoError(path.string() + ": pieces need at least one byte");
+  Index bytes = 0;
   for (const std::string& name : files.keys()) {
     if (!names_a_file_here(name))
       throw IoError(path.string() + ": \"" + name + "\" is not the name of a file in this folder");
-    manifest.files[name] = sums_from(files.object(name), path.string() + ": " + name, manifest.piece_bytes);
+    FileSums sums = sums_from(files.object(name), path.string() + ": " + name, manifest.piece_bytes);
+    if (sums.bytes > kMostBytes - bytes)
+      throw IoError(path.string() + ": its files have more than " + std::to_string(kMostBytes) + " bytes");
+    bytes += sums.bytes;
+    manifest.files[name] = std::move(sums);
   }
   return manifest;
 }

@@ -96,6 +96,20 @@ TEST(Manifest, RefusesWhatStrangersMayWrite) {
   EXPECT_NE(refusal("x", 3, -8).find("pieces need at least one byte"), std::string::npos);
 }
 
+/// Two pieces of that many bytes end behind the largest number.
+TEST(Manifest, RefusesFilesWhoseBytesCannotBeCounted) {
+  const TemporaryFolder folder;
+  const Index half = (Index{1} << 62) + 1;
+  Manifest manifest{.piece_bytes = half, .files = {{"x", {INT64_MAX, {"one", "two"}}}}};
+  const auto refused = [&] {
+    manifest.write(folder.path());
+    return message_of<IoError>([&] { Manifest::read(folder.path()); });
+  };
+  EXPECT_NE(refused().find("its files have more than"), std::string::npos);
+  manifest.files = {{"x", {half, {"one"}}}, {"y", {half, {"one"}}}};
+  EXPECT_NE(refused().find("its files have more than"), std::string::npos);
+}
+
 TEST(Manifest, FindsFilesOfAnotherSizeOrKind) {
   const TemporaryFolder folder;
   write_bytes(folder / "file", "abc");

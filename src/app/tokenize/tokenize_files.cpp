@@ -15,6 +15,7 @@
 #include "data/document_reader.hpp"
 #include "data/record_reader.hpp"
 #include "tokenize/document_ids.hpp"
+#include "tokenize/tokenize_progress.hpp"
 
 namespace moeloom {
 namespace {
@@ -105,34 +106,25 @@ class TokenizeRun {
   Resumed resume() {
     if (options_.overwrite) fs::remove(state_file_);
     if (!fs::exists(state_file_)) return {};
-    const Document state = Document::read(state_file_);
-    if (state.text("key") != key_)
+    const TokenizeProgress progress = TokenizeProgress::from(Document::read(state_file_));
+    if (progress.key != key_ || progress.place.file > std::ssize(files_))
       throw ConfigError({state_file_.string() +
                          " is of another run: of other files, another tokenizer or other options; "
                          "remove it, or give --overwrite true"});
-    done_ = {state.integer("file"), state.integer("offset"), state.integer("line")};
-    counts_.documents = state.integer("documents");
-    counts_.tokens = state.integer("tokens");
+    done_ = progress.place;
+    counts_.documents = progress.documents;
+    counts_.tokens = progress.position.tokens;
     counts_.resumed_bytes = bytes_before(done_);
     log_.info(Event().with("resumed", state_file_.string()).with("bytes", counts_.resumed_bytes));
-    return {done_, {counts_.tokens, state.integer("sequences")}};
+    return {done_, progress.position};
   }
 
   Index bytes_before(const ReadPlace& place) const {
-    const auto whole = static_cast<std::ptrdiff_t>(std::min<Index>(place.file, std::ssize(files_)));
-    return bytes_of_files({files_.begin(), files_.begin() + whole}) + place.offset;
+    return bytes_of_files({files_.begin(), files_.begin() + place.file}) + place.offset;
   }
 
   void save(const ReadPlace& place, const TokenFileWriter::Position& position) const {
-    Document state;
-    state.set("key", key_);
-    state.set("file", place.file);
-    state.set("offset", place.offset);
-    state.set("line", place.line);
-    state.set("documents", counts_.documents);
-    state.set("tokens", position.tokens);
-    state.set("sequences", position.sequences);
-    state.write(state_file_);
+    TokenizeProgress{key_, place, counts_.documents, position}.to_document().write(state_file_);
   }
 
   void write_all(DocumentReader& reader, TokenFileWriter& writer) {

@@ -1,4 +1,5 @@
 // moeloom tokenize: ids to files and lines, as the library gives them; ended and gone on with.
+#include "moeloom/io/document.hpp"
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/text/tokenizer.hpp"
 
@@ -126,11 +127,21 @@ TEST_F(TokenizeCommand, NamesABrokenLineAndGoesOnFromThereOnceItIsMended) {
   write_bytes(folder_ / "a.txt", text);
   write_bytes(folder_ / "b.jsonl", "{\"text\": \"good\"}\n{\"test\": \"bad!\"}\n");
   const std::string files = in("a.txt") + "," + (folder_ / "b.jsonl").string() + out();
+  const auto progress = folder_ / "data.bin.progress.json";
   const Outcome broken = shell(tokenize(files));
   EXPECT_EQ(broken.exit_code, kDataExitCode) << broken.output;
   EXPECT_NE(broken.output.find("b.jsonl:2: expected one of the keys"), std::string::npos) << broken.output;
   write_bytes(folder_ / "b.jsonl", "{\"text\": \"good\"}\n{\"text\": \"bad!\"}\n");
   EXPECT_NE(shell(tokenize(files + " --special true")).output.find("is of another run"), std::string::npos);
+  const std::string whole = testing::read_bytes(progress);
+  for (const Index place : {-1, 3}) {
+    Document changed = Document::parse(whole, "progress");
+    changed.set("file", place);
+    changed.write(progress);
+    const Outcome run = shell("timeout 20 " + tokenize(files));
+    EXPECT_EQ(run.exit_code, place < 0 ? kDataExitCode : kFailedExitCode) << run.output;
+  }
+  write_bytes(progress, whole);
   const Outcome mended = shell(tokenize(files));
   ASSERT_EQ(mended.exit_code, 0) << mended.output;
   EXPECT_NE(mended.output.find("resumed="), std::string::npos) << mended.output;

@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include "comm/control_groups.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/run/options.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,10 +20,10 @@
 namespace moeloom {
 namespace {
 
-std::string mebibytes(Index bytes) {
+std::string mebibytes(double bytes) {
   std::ostringstream text;
   text.precision(3);
-  text << static_cast<double>(bytes) / (1 << 20) << " MiB";
+  text << bytes / (1 << 20) << " MiB";
   return text.str();
 }
 
@@ -94,15 +95,17 @@ void judge(const SegmentRoom& room, const HostLimits& limits, HostAnswer& answer
   const std::string way_out =
       "; give the container more (docker --shm-size, an emptyDir with medium: Memory), or set "
       "OMPI_MCA_btl_vader_backing_directory (Open MPI 5: btl_sm_...) to a folder with room";
-  // Open MPI wants a twentieth more.
-  if (room.free_bytes < room.segment_bytes + room.segment_bytes / 20)
-    answer.violations.push_back("host " + limits.host + ": " + room.folder + " has " +
-                                mebibytes(room.free_bytes) + " free of " + mebibytes(room.total_bytes) +
-                                ", a rank needs " + mebibytes(room.segment_bytes) + " of it" + way_out);
-  else if (room.total_bytes < limits.ranks * room.segment_bytes)
-    answer.warnings.push_back("host " + limits.host + ": " + room.folder + " holds " +
-                              mebibytes(room.total_bytes) + ", " + std::to_string(limits.ranks) +
-                              " ranks may use " + mebibytes(limits.ranks * room.segment_bytes) +
+  // What a setting says has no bound.
+  const auto segment = static_cast<double>(room.segment_bytes),
+             all = segment * static_cast<double>(limits.ranks);
+  const auto free = static_cast<double>(room.free_bytes), total = static_cast<double>(room.total_bytes);
+  if (free < 1.05 * segment)  // Open MPI wants a twentieth more
+    answer.violations.push_back("host " + limits.host + ": " + room.folder + " has " + mebibytes(free) +
+                                " free of " + mebibytes(total) + ", a rank needs " + mebibytes(segment) +
+                                " of it" + way_out);
+  else if (total < all)
+    answer.warnings.push_back("host " + limits.host + ": " + room.folder + " holds " + mebibytes(total) +
+                              ", " + std::to_string(limits.ranks) + " ranks may use " + mebibytes(all) +
                               " of it, and a rank that finds no room is killed (SIGBUS)" + way_out);
 }
 
@@ -145,14 +148,15 @@ HostAnswer host_answer(const HostLimits& limits) {
 
 HostLimits limits_of_this_host(const EnvironmentLookup& lookup) {
   const std::optional<ProcessorQuota> quota = processor_quota();
-  return {.host = host_name(),
-          .ranks = launcher_node_ranks(lookup),
-          .threads = std::atoll(lookup("OMP_NUM_THREADS").value_or("").c_str()),
-          .processors = bound_processors(),
-          .quota = quota ? std::optional(quota->processors) : std::nullopt,
-          .segments = segment_room(lookup),
-          .copies_refused = makes_copies(lookup) && copies_are_refused(),
-          .copies_asked = copies_setting(lookup)};
+  return {
+      .host = host_name(),
+      .ranks = launcher_node_ranks(lookup),
+      .threads = std::min<Index>(std::atoll(lookup("OMP_NUM_THREADS").value_or("").c_str()), kMostThreads),
+      .processors = bound_processors(),
+      .quota = quota ? std::optional(quota->processors) : std::nullopt,
+      .segments = segment_room(lookup),
+      .copies_refused = makes_copies(lookup) && copies_are_refused(),
+      .copies_asked = copies_setting(lookup)};
 }
 
 void use_no_copies_between_processes() {

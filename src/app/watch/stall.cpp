@@ -19,8 +19,10 @@ constexpr std::array kActivities = {Activity::kStarting,   Activity::kLoading, A
 /// what travels.
 auto progress_of(const Position& at) {
   constexpr Index kBefore = std::numeric_limits<Index>::min(), kAfter = std::numeric_limits<Index>::max();
-  Index layer = at.backward ? -at.layer : at.layer;
-  if (at.layer < 0)
+  Index layer = 0;
+  if (at.layer >= 0)
+    layer = at.backward ? -at.layer : at.layer;
+  else
     layer = !at.backward || at.phase == Phase::kLoss || at.phase == Phase::kDense ? kBefore : kAfter;
   // Of a step: its phases, then what is done between it and the next one.
   constexpr std::array kOrder = {Activity::kStarting,   Activity::kLoading, Activity::kTraining,

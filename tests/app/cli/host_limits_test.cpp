@@ -56,6 +56,12 @@ TEST(HostLimits, RoomForNoSegmentIsRefusedAndForFewerThanRanksSaid) {
   EXPECT_TRUE(few.violations.empty());
 }
 
+TEST(HostLimits, ASegmentLargerThanAnyHostIsRefused) {
+  SegmentRoom segments = room(64, 60);
+  segments.segment_bytes = INT64_MAX;
+  EXPECT_TRUE(holds(host_answer(four_ranks({}, segments, false)).violations, "/dev/shm has 60 MiB free"));
+}
+
 TEST(HostLimits, RefusedCopiesAreSaid) {
   HostLimits limits = four_ranks({}, {}, true);
   EXPECT_TRUE(holds(host_answer(limits).warnings, "refuses process_vm_readv, so Open MPI is told"));

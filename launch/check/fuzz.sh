@@ -6,7 +6,7 @@ rooms_of_fuzz() { targets_of '[a-z]*'; }
 
 room_of_target() {
   local list
-  for list in io:io tokenizer:text chat:text model:train app:app c:c; do
+  for list in io:io data:io tokenizer:text chat:text model:train weights:model run:run app:app host:app c:c; do
     if targets_of "${list%:*}" | grep -qx "$1"; then echo "${list#*:}"; fi
   done
 }

@@ -1,38 +1,27 @@
-// Parsers of app and of what runs leave: command lines, train.conf, words of flags, the environment, metrics,
-// points, kept rates.
+// Parsers of what a run is told: command lines, train.conf, words of flags.
 #include "base/text.hpp"
-#include "measure/sweep/file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/glob.hpp"
-#include "plan/rates/rate_cache.hpp"
+#include "moeloom/job/mesh_shape.hpp"
+#include "run/fields/adapter_text.hpp"
 #include "run/fields/config_file.hpp"
+#include "run/fields/data_source.hpp"
+#include "run/fields/fault.hpp"
 #include "run/fields/network_text.hpp"
 #include "run/fields/option_values.hpp"
-#include "run/record/metrics.hpp"
+#include "run/fields/template_switches.hpp"
 
 #include <cmath>
 
-#include "app/cli/environment.hpp"
 #include "app/cli/options.hpp"
 #include "app/cli/rows/bench_ep_options.hpp"
 #include "fields/train_fields.hpp"
+#include "fuzz/lines.hpp"
 #include "fuzz/memory_file.hpp"
 #include "fuzz/target.hpp"
-#include "support/files.hpp"
 
 namespace moeloom::fuzz {
 namespace {
-
-/// As an argument of main: up to a zero byte.
-std::vector<std::string> lines_of(std::string_view input) {
-  std::vector<std::string> lines = {"command"};
-  while (!input.empty()) {
-    const std::size_t end = input.find('\n');
-    lines.push_back(std::string(input.substr(0, end)).c_str());
-    input.remove_prefix(end == std::string_view::npos ? input.size() : end + 1);
-  }
-  return lines;
-}
 
 template <typename Parse>
 void parse_words(const std::vector<std::string>& words, const Parse& parse) {
@@ -204,80 +193,47 @@ std::vector<std::string> flag_words_seeds() {
           "yes"};
 }
 
-void run_environment(std::string_view input) {
-  const std::vector<std::string> lines = lines_of(input);
-  const EnvironmentLookup lookup = [&](const std::string& name) -> std::optional<std::string> {
-    for (const std::string& line : lines)
-      if (line.starts_with(name + "=")) return line.substr(name.size() + 1);
-    return std::nullopt;
+/// Words that have parts: sources with weights, adapters, switches of templates, faults, orders of a mesh.
+void run_compound_words(std::string_view input) {
+  const std::string text(input);
+  const auto reads_back = [&](const auto& read, const auto& write) {
+    try {
+      const std::string written = write(read(text));
+      expect(write(read(written)) == written, "words that were written read back as others");
+    } catch (const BadValue&) {
+    }
   };
-  launcher_rank(lookup);
-  const RunFlags flags = read_environment(lookup);
-  expect(!flags.threads || *flags.threads >= 1, "less than one thread");
+  reads_back(read_adapter, adapter_text);
+  reads_back(read_sources, sources_text);
+  reads_back(read_template_switches, [](const TemplateSwitches& switches) { return switches.text; });
+  for (const Fault& fault : faults_from_text(input).value_or(std::vector<Fault>()))
+    expect(fault.rank >= 0 && fault.step >= 0 && fault.layer >= -1, "a fault at no place");
+  expect(parse_mesh_order(text).size() == 2, "a mesh has two axes");
 }
 
-std::vector<std::string> environment_seeds() {
-  return {"MOELOOM_PATCH=1\nTWINKLE_NPU_PATCH=0\nOMP_NUM_THREADS=4,2\n",
-          "MOELOOM_GMM_PATCH=force\nMOELOOM_BF16=emulate\nMOELOOM_PRETEND_NODES=2\n",
-          "OMPI_COMM_WORLD_RANK=3\nMOELOOM_LOG=debug\nXDG_CACHE_HOME=/tmp\nHOME=x\n"};
-}
-
-// ---- what runs leave -------------------------------------------------------------------------------------
-
-void run_metrics(std::string_view input) {
-  static MemoryFile file;
-  file.hold(input);
-  for (const StepMetrics& metrics : read_metrics(file.path())) metrics_line(metrics);
-}
-
-std::vector<std::string> metrics_seeds() {
-  return {metrics_line(StepMetrics()) + "\n" + metrics_line(StepMetrics()) + "\n{\"step\":"};
-}
-
-void run_points(std::string_view input) {
-  static MemoryFile file;
-  file.hold(input);
-  csv_of(read_points(file.path()));
-}
-
-std::vector<std::string> points_seeds() {
-  return {document_of(EpRow()).dump(-1) + "\n"};
-}
-
-void run_rates(std::string_view input) {
-  static MemoryFile file;
-  file.hold(input);
-  const MachineAnswer answer = kept_machine_rates(file.path(), "machine", RateCase(), 64);
-  expect(!answer.rates || answer.rates->copy_bytes > 0, "a rate of nothing");
-}
-
-std::vector<std::string> rates_seeds() {
-  MachineRates rates;
-  const testing::TemporaryFolder folder;
-  keep_machine_rates(folder / "rates.json", "machine", RateCase(), rates);
-  return {testing::read_bytes(folder / "rates.json")};
+std::vector<std::string> compound_words_seeds() {
+  return {"a.jsonl:0.7,b.bin:0.3",
+          "r=16,alpha=32,dropout=0.1,rslora=true,init=gaussian,targets=attention,*.q_proj",
+          "enable_thinking=false,tools=[1,{\"a\":\"b,c=d\"}],name=x y", "kill:1:12:experts:3,nan:0:2:loss",
+          "ep,dp"};
 }
 
 }  // namespace
 
 std::vector<Target> app_targets() {
-  const std::vector<std::string> json = {"null", "-1", "1e400", "1e308",
-                                         "\"\"", "[]", "{}",    "9223372036854775807"};
-  return {
-      {"command_line", run_command_line, command_line_seeds, command_words()},
-      {"train_conf", run_train_conf, train_conf_seeds, option_words()},
-      {"flag_words",
-       run_flag_words,
-       flag_words_seeds,
-       {"Gbit", "Mbit", "GB", "MB", "ms", "us", "ns", "TiB", "KiB", "1e308", "1e-320", "-", ":", ",", "*",
-        "?"}},
-      {"environment",
-       run_environment,
-       environment_seeds,
-       {"MOELOOM_", "TWINKLE_NPU_", "PATCH=", "FUSED_OPS=", "GMM_PATCH=", "OMP_NUM_THREADS=", "auto", "4,2"}},
-      {"metrics", run_metrics, metrics_seeds, json},
-      {"points", run_points, points_seeds, json},
-      {"rates", run_rates, rates_seeds, json}};
+  return {{"command_line", run_command_line, command_line_seeds, command_words()},
+          {"train_conf", run_train_conf, train_conf_seeds, option_words()},
+          {"flag_words",
+           run_flag_words,
+           flag_words_seeds,
+           {"Gbit", "Mbit", "GB", "MB", "ms", "us", "ns", "TiB", "KiB", "1e308", "1e-320", "-", ":", ",", "*",
+            "?"}},
+          {"compound_words",
+           run_compound_words,
+           compound_words_seeds,
+           {":",  ",",    "=",      "\"",       "[",       "]",        "{",     "}",
+            "\\", "r=",   "alpha=", "targets=", "init=",   "dropout=", "1e308", "1e-320",
+            "-1", "kill", "nan",    ":0",       "experts", "dp",       "ep",    "9223372036854775807"}}};
 }
 
 }  // namespace moeloom::fuzz

@@ -92,17 +92,10 @@ ml_status dispatch(Bytes& in, Arrays& a) {
 
 constexpr std::array<Call, 3> kCalls = {group_sum, experts, dispatch};
 
-void run_layer(std::string_view input) {
-  run_call(kCalls, input);
-}
-std::vector<std::string> layer_seeds() {
-  return seeds_of(kCalls.size());
-}
-
 }  // namespace
 
 std::vector<Target> c_layer_targets() {
-  return {{"c_layer", run_layer, layer_seeds, kArrayWords}};
+  return {target_of<kCalls>("c_layer")};
 }
 
 }  // namespace moeloom::fuzz

@@ -152,18 +152,11 @@ constexpr std::array<Call, 17> kCalls = {
     rmsnorm_grad, rope<ml_rope>,  rope<ml_rope_grad>, route, route_grad, permute_plan,
     permute,      unpermute,      unpermute_grad,     adamw, squares};
 
-void run_arrays(std::string_view input) {
-  run_call(kCalls, input);
-}
-std::vector<std::string> arrays_seeds() {
-  return seeds_of(kCalls.size());
-}
-
 }  // namespace
 
 std::vector<Target> c_targets() {
   std::vector<Target> targets = c_layer_targets();
-  targets.push_back({"c_arrays", run_arrays, arrays_seeds, kArrayWords});
+  targets.push_back(target_of<kCalls>("c_arrays"));
   return targets;
 }
 

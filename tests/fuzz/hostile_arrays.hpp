@@ -213,6 +213,13 @@ inline std::vector<std::string> seeds_of(std::size_t calls) {
 inline const std::vector<std::string> kArrayWords = {std::string("\x20\1", 2), std::string("\x20\5", 2),
                                                      "\xc8", "\xff"};
 
+/// The target of a table of calls.
+template <const auto& calls>
+Target target_of(const char* name) {
+  return {name, [](std::string_view input) { run_call(calls, input); }, [] { return seeds_of(calls.size()); },
+          kArrayWords};
+}
+
 std::vector<Target> c_layer_targets();
 
 }  // namespace moeloom::fuzz

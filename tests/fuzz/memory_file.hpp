@@ -1,12 +1,15 @@
-// A file without a disk, for parsers that open a path.
+// Files without a disk, for parsers that open a path.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "support/files.hpp"
 
 namespace moeloom::fuzz {
 
@@ -31,6 +34,25 @@ class MemoryFile {
  private:
   int descriptor_;
   std::filesystem::path path_;
+};
+
+/// A folder whose names lead to such files; made anew on a disk they would take most of the time.
+class MemoryFolder {
+ public:
+  const std::filesystem::path& path() const { return folder_.path(); }
+  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
+
+  void hold(const std::string& name, std::string_view bytes) {
+    MemoryFile& file = files_[name];
+    file.hold(bytes);
+    if (!std::filesystem::is_symlink(folder_ / name))
+      std::filesystem::create_symlink(file.path(), folder_ / name);
+  }
+  void remove(const std::string& name) { std::filesystem::remove(folder_ / name); }
+
+ private:
+  testing::TemporaryFolder folder_;
+  std::map<std::string, MemoryFile> files_;
 };
 
 }  // namespace moeloom::fuzz

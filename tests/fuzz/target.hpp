@@ -36,9 +36,13 @@ struct Target {
 std::span<const Target> targets();
 
 std::vector<Target> io_targets();
+std::vector<Target> data_targets();
 std::vector<Target> tokenizer_targets();
 std::vector<Target> model_targets();
+std::vector<Target> weights_targets();
+std::vector<Target> run_targets();
 std::vector<Target> app_targets();
+std::vector<Target> host_targets();
 std::vector<Target> chat_targets();
 std::vector<Target> c_targets();
 

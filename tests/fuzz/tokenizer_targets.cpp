@@ -1,10 +1,16 @@
-// tokenizer.json and a text: whatever either holds, ids that the vocabulary has and text that is UTF-8.
+// tokenizer.json, what lies beside it, and a text: whatever they hold, ids that the vocabulary has and text
+// that is UTF-8.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/text/tokenizer.hpp"
+#include "text/chat_model.hpp"
 #include "text/token_stream.hpp"
+#include "text/tokenizer/regex.hpp"
 
 #include <algorithm>
+#include <array>
 
+#include "fuzz/json_words.hpp"
+#include "fuzz/memory_file.hpp"
 #include "fuzz/target.hpp"
 
 namespace moeloom::fuzz {
@@ -84,43 +90,135 @@ std::vector<std::string> tokenizer_seeds() {
           R"({"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"})")};
 }
 
+// ---- the files beside it ---------------------------------------------------------------------------------
+
+constexpr std::array kBeside = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
+
+void check_text(const Tokenizer& tokenizer, std::string_view text) {
+  const Encoding encoding = tokenizer.encode_with_offsets(text, true);
+  check_offsets(encoding, text);
+  for (const std::uint32_t id : encoding.ids)
+    expect(id < tokenizer.vocabulary_size(), "an id is beyond the vocabulary");
+  const std::string decoded = tokenizer.decode(encoding.ids, true);
+  expect(valid_utf8(decoded) == decoded, "ids are decoded to what is no UTF-8");
+}
+
+/// The files of kBeside, absent where they are empty, and a text, a byte 0xFF between two.
+void run_tokenizer_folder(std::string_view input) {
+  static MemoryFolder folder;
+  const std::string usual = tokenizer_seeds().front();
+  folder.hold("tokenizer.json", usual.substr(0, usual.find('\xff')));
+  for (const char* name : kBeside) {
+    const std::size_t cut = std::min(input.find('\xff'), input.size());
+    if (cut > 0)
+      folder.hold(name, input.substr(0, cut));
+    else
+      folder.remove(name);
+    input.remove_prefix(std::min(cut + 1, input.size()));
+  }
+  std::optional<ChatModel> chat;
+  try_it([&] { chat = ChatModel::load(folder.path()); });
+  const Tokenizer tokenizer = Tokenizer::of_folder(folder.path());
+  check_text(tokenizer, input);
+  const std::vector<std::uint32_t> any = {0, 9, 8, 11, 12, 1U << 31, ~0U};
+  const std::string decoded = tokenizer.decode(any, false);
+  expect(valid_utf8(decoded) == decoded, "ids are decoded to what is no UTF-8");
+  if (!chat) return;
+  chat->variables(tokenizer);
+  chat->special_token("eos_token");
+  chat->chat_template(true);
+}
+
+std::vector<std::string> tokenizer_folder_seeds() {
+  return {
+      R"({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": true}, "add_bos_token": true,
+    "add_eos_token": true, "added_tokens_decoder": {"11": {"content": "</s>", "special": true, "rstrip": true},
+    "9": {"content": "<s>", "single_word": true, "normalized": true}}, "extra_special_tokens": {"a_token": "<a>"},
+    "chat_template": "{{ bos_token }}"})"
+      "\xff\xff\xffHello <s> lol</s><a>",
+      R"({"add_prefix_space": true, "chat_template": [{"name": "tool_use", "template": "{{ 1 }}"}]})"
+      "\xff"
+      R"({"eos_token": "<e>", "additional_special_tokens": ["<x>", {"content": "<y>"}], "pad_token": null})"
+      "\xff"
+      R"({"<e>": 11, "<x>": 12})"
+      "\xff <e>ello<x><y>"};
+}
+
+// ---- regular expressions ---------------------------------------------------------------------------------
+
+/// A pattern, a byte 0xFF, the text that is searched.
+void run_regex(std::string_view input) {
+  const std::size_t cut = std::min(input.find('\xff'), input.size());
+  const tokenizing::Regex regex(std::string(input.substr(0, cut)), "input");
+  const std::string text = valid_utf8(input.substr(std::min(cut + 1, input.size())));
+  const tokenizing::RegexSpace space;
+  for (std::size_t from = 0, found = 0; from <= text.size() && found < 20; ++found) {
+    const auto match = regex.search(text, from, space);
+    if (!match) break;
+    expect(from <= match->begin && match->begin <= match->end && match->end <= text.size(),
+           "a match lies elsewhere");
+    from = match->end;
+    if (match->begin != match->end) continue;
+    if (from == text.size()) break;
+    next_code_point(text, from);
+  }
+}
+
+std::vector<std::string> regex_seeds() {
+  const std::string text = "\xff it's 123 words,\n\n\twith \u00e9 \u4f60  ";
+  return {R"('s|'t| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)" + text,
+          R"((?i:'s|'re)|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}\p{M}]+|\p{N}{1,3})" + text,
+          R"((a+)+$|(?<=x)y|\bw\w*\b|(?<n>.)\k<n>)" + text, "(?:a{0,100}){0,100}" + text,
+          "[[:alpha:]&&[^a-c]]++" + text};
+}
+
 }  // namespace
 
 std::vector<Target> tokenizer_targets() {
-  return {{"tokenizer",
-           run_tokenizer,
-           tokenizer_seeds,
-           {"\"type\"",
-            "\"BPE\"",
-            "\"Unigram\"",
-            "\"vocab\"",
-            "\"merges\"",
-            "\"added_tokens\"",
-            "\"normalizer\"",
-            "\"pre_tokenizer\"",
-            "\"post_processor\"",
-            "\"decoder\"",
-            "\"Regex\"",
-            "\"String\"",
-            "\"Sequence\"",
-            "\"ByteLevel\"",
-            "\"Metaspace\"",
-            "\"Split\"",
-            "\"NFKC\"",
-            "\"byte_fallback\"",
-            "\"<0x0A>\"",
-            "\"\"",
-            "null",
-            "true",
-            "false",
-            "\\\\p{L}",
-            "(?!\\\\S)",
-            "{1,3}",
-            "\u2581",
-            "\u0120",
-            "e\u0301",
-            "\xff",
-            "\xf0\x9f"}}};
+  return {
+      {"tokenizer",
+       run_tokenizer,
+       tokenizer_seeds,
+       {"\"type\"",
+        "\"BPE\"",
+        "\"Unigram\"",
+        "\"vocab\"",
+        "\"merges\"",
+        "\"added_tokens\"",
+        "\"normalizer\"",
+        "\"pre_tokenizer\"",
+        "\"post_processor\"",
+        "\"decoder\"",
+        "\"Regex\"",
+        "\"String\"",
+        "\"Sequence\"",
+        "\"ByteLevel\"",
+        "\"Metaspace\"",
+        "\"Split\"",
+        "\"NFKC\"",
+        "\"byte_fallback\"",
+        "\"<0x0A>\"",
+        "\"\"",
+        "null",
+        "true",
+        "false",
+        "\\\\p{L}",
+        "(?!\\\\S)",
+        "{1,3}",
+        "\u2581",
+        "\u0120",
+        "e\u0301",
+        "\xff",
+        "\xf0\x9f"}},
+      {"tokenizer_folder", run_tokenizer_folder, tokenizer_folder_seeds,
+       with_json({"\"content\"", "\"special\"", "\"lstrip\"", "\"normalized\"", "\"bos_token\"",
+                  "\"eos_token\"", "\"added_tokens_decoder\"", "\"extra_special_tokens\"",
+                  "\"chat_template\"", "\"add_bos_token\"", "\"add_eos_token\"", "\"4294967295\"", "<s>",
+                  "</s>", "ello"})},
+      {"regex", run_regex, regex_seeds, {"\\p{L}", "\\s",         "\\S",    "\\b",  "\\k<n>", "(?<n>", "(?!",
+                                         "(?<=",   "(?i:",        "(?>",    "|",    "+",      "*?",    "++",
+                                         "{1,3}",  "{0,100000}",  "{100}",  "[^",   "&&",     "]",     ")",
+                                         "\\1",    "\\x{10FFFF}", "\\g<0>", "\xff", "a"}}};
 }
 
 }  // namespace moeloom::fuzz

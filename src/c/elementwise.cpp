@@ -58,6 +58,7 @@ struct Norm {
   Index rows() const { return rows_of(*x); }
   void check_shapes() const {
     check_array(x, "x");
+    check(cols() > 0, [] { return "x has rows of no element, which have no mean"; });
     check_array(weight, "weight", {cols()});
     check(settings.eps >= 0, [] { return "eps must not be negative"; });
     if (gate != nullptr) check_array(gate, "gate", shape_of(*x));

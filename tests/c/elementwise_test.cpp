@@ -113,11 +113,13 @@ TEST(CRmsNorm, HasTheNumbersOfTheKernel) {
 }
 
 TEST(CRmsNorm, SaysWhatDoesNotFit) {
-  const Array x({2, 3, 8}), flat({6, 8}), w({8}), wide({9});
+  const Array x({2, 3, 8}), flat({6, 8}), w({8}), wide({9}), no_columns({2, 0}), none({0});
   EXPECT_STATUS(ml_rmsnorm(x, nullptr, wide, 1e-6f, 0, x, nullptr), ML_SHAPE,
                 "weight is [9] and must be [8]");
   EXPECT_STATUS(ml_rmsnorm(x, nullptr, w, 1e-6f, 0, flat, nullptr), ML_SHAPE,
                 "y is [6, 8] and must be [2, 3, 8]");
+  EXPECT_STATUS(ml_rmsnorm(no_columns, nullptr, none, 1e-6f, 0, no_columns, nullptr), ML_SHAPE,
+                "x has rows of no element, which have no mean");
   EXPECT_STATUS(ml_rmsnorm(x, flat, w, 1e-6f, 0, x, nullptr), ML_SHAPE, "gate is [6, 8]");
 }
 

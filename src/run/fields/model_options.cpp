@@ -72,8 +72,8 @@ std::vector<std::string> shape_violations(const ModelOptions& given, const Model
     const std::string wanted = asked_table.find(name)->get();
     const std::string there = found_table.find(name)->get();
     if (wanted != there)
-      violations.push_back("`" + name + "` = " + wanted + ", but the model that is loaded has " + there +
-                           "; remove the option");
+      violations.push_back("`" + name + "` = " + wanted + ", but the model that is loaded has " +
+                           (there.empty() ? "none" : there) + "; remove the option");
   }
   return violations;
 }

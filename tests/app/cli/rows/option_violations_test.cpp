@@ -136,6 +136,10 @@ TEST(OptionViolations, AGivenShapeMustAgreeWithTheLoadedModel) {
   ASSERT_EQ(violations.size(), 1u);
   EXPECT_EQ(with_flag_names(violations[0]),
             "--layers = 2, but the model that is loaded has 6; remove the option");
+  given.shape_given = {"dense-layers"};
+  given.shape.mlp_only_layers = {0};
+  EXPECT_EQ(with_flag_names(shape_violations(given, loaded).at(0)),
+            "--dense-layers = 0, but the model that is loaded has none; remove the option");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# launch/check.sh [asan] [tsan] [valgrind] [fuzz] [--room ROOM] [--shard K/N] [--runs N]
+# launch/check.sh [asan] [tsan] [valgrind] [fuzz] [load] [--room ROOM] [--shard K/N] [--runs N]
 # launch/check.sh status | ci
 #
-# The tests under tools that see what tests do not; all four without an argument. What passed is kept and not run again
+# The tests under tools that see what tests do not; the first four without an argument. What passed is kept and not run again
 # until its room has changed, so that a run which was interrupted goes on, and so does another shard at another commit.
 # tests/checked.md has a row for each check and room, `status` says which of them are stale. A part that a missing tool
 # stops is skipped.
@@ -12,6 +12,7 @@
 #   valgrind     small tests under memcheck
 #   fuzz         libFuzzer's programs (clang 16 or later): --runs N executions of each (100000) without a sanitizer, ten
 #                times as fast, then what they found new under those of asan
+#   load         the suite of build/ five times, on processors that have three times as much to do; by name only
 #   ci           a room's tests under asan's sanitizers, another room a commit, within three minutes
 #   --room ROOM  the tests of one room, whose programs alone are built; not of fuzz
 #   --shard K/N  tests, or targets of fuzz, whose name falls to K of N
@@ -28,7 +29,7 @@ read -ra by <<< "${MOELOOM_CHECK_BY:-}"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 mkdir -p "$builds/state"
 skipped=77
-for part in record build asan others fuzz ci; do
+for part in record build asan others fuzz load ci; do
   # shellcheck disable=SC1090
   . "launch/check/$part.sh"
 done
@@ -40,7 +41,7 @@ check() { # arguments; a function, so that an edit does not change what is runni
   runs=100000
   while (($# > 0)); do
     case $1 in
-      asan | tsan | valgrind | fuzz) parts+=("$1") ;;
+      asan | tsan | valgrind | fuzz | load) parts+=("$1") ;;
       status | ci) "check_$1"; exit ;;
       --shard) shard=${2:-} && shift ;;
       --room) only_room=${2:-} && shift ;;

@@ -1,7 +1,7 @@
 # What passed, and at which commit: one line a test in build-check/state/CHECK, one row a room in tests/checked.md.
 
 table=tests/checked.md
-row='^| \(asan\|tsan\|valgrind\|fuzz\) | '
+row='^| \(asan\|tsan\|valgrind\|fuzz\|load\) | '
 
 # The rooms that a room links, itself first, as CMakeLists.txt has them.
 rooms_below() {
@@ -16,6 +16,10 @@ rooms_below() {
 # else each new test would make every row stale.
 paths_of() { # room, or a target of fuzz as fuzz/TARGET
   local rooms room=$1
+  if [[ $room = suite ]]; then  # all but the table
+    printf '%s\n' CMakeLists.txt src include launch examples tests/CMakeLists.txt tests/*/ | sed 's:/$::'
+    return
+  fi
   echo tests/support
   case $room in
     guest) rooms=run ;;
@@ -143,7 +147,7 @@ check_status() {
     [[ $check != fuzz ]] || name=fuzz/$room
     if is_fresh "$name" "$digits"; then echo "fresh $check $room:$result"; else echo "stale $check $room: $commit"; fi
   done < <(sed -n "/$row/p" "$table" 2> /dev/null)
-  for check in asan tsan valgrind fuzz; do
+  for check in asan tsan valgrind fuzz load; do
     "rooms_of_$check" | sort -u |
       comm -23 - <(sed -n "s/^| $check | \([^ ]*\) .*/\1/p" "$table" 2> /dev/null | sort -u) | sed "s/^/never $check /"
   done

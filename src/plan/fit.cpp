@@ -163,7 +163,9 @@ std::optional<FittingJob> fit_on_hosts(const PlannedJob& planned, Index ep, std:
                                        std::span<const DispatcherKind> kinds) {
   const Index sequences = planned.job.batch.sequences;
   Fitter fitter(planned, kinds);
-  for (Index ranks = std::accumulate(slots.begin(), slots.end(), Index{0}); ranks > 0; --ranks) {
+  // No more ranks than sequences divide them.
+  for (Index ranks = std::min(sequences, std::accumulate(slots.begin(), slots.end(), Index{0})); ranks > 0;
+       --ranks) {
     if (sequences % ranks != 0) continue;
     PlannedJob laid = planned;
     laid.job.layout.mesh = {.dp = ranks};

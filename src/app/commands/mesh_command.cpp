@@ -42,11 +42,11 @@ std::set<std::string> frozen_of(const TrainOptions& train, const ModelConfig& co
   return matching_parameters(parameter_specs(config, {0, config.num_experts}), train.optimizer.freeze);
 }
 
-/// With a rank in each slot; a step's sequences may not divide over those.
+/// With a rank in each slot, if there are as many sequences; a step's sequences may not divide over those.
 PlannedJob planned_of(const MeshQuestion& question) {
   const TrainOptions& train = question.train;
   const ModelConfig config = config_of_run(train);
-  const Index on_host = std::ranges::max(question.slots);
+  const Index on_host = std::min(std::ranges::max(question.slots), train.batch.sequences);
   const Index threads =
       train.kernels.threads > 0
           ? train.kernels.threads

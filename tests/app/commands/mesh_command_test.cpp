@@ -39,6 +39,8 @@ TEST_F(MeshCommand, TakesTheMostRanksThatDivideAndTheNearestMeshThatFits) {
       {"--slots 3", "--ep 1 --exact 6 --global-batch 12", "ranks 2\nslots 2\n"},
       {"--slots 3", "--ep 1 --exact 6 --accumulate 2 --global-batch 12", "ranks 1\nslots 1\n"},
       {"--slots 3", "--ep 1 --exact 2 --global-batch 12", "ranks 3\nslots 3\n"},
+      // More slots than anybody counts down from.
+      {"--slots 1000000000000,2", "--ep 4 --global-batch 16", "ranks 16\nslots 16,0\n"},
       // Too little memory for as many tokens at once.
       {"--slots 2 --host-memory 150MiB", "--ep 2 --global-batch 256", "ranks 2\n"},
       {"--slots 2 --host-memory 150MiB", "--ep 2 --global-batch 256",
@@ -53,6 +55,8 @@ TEST_F(MeshCommand, TakesTheMostRanksThatDivideAndTheNearestMeshThatFits) {
       shell(alone() + "mesh --slots 2 --host-memory 60MiB" + run + "--ep 2 --global-batch 16");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_NE(none.output.find("no mesh of 1 to 2 ranks fits"), std::string::npos) << none.output;
+  const Outcome many = shell(alone() + "mesh --slots 9223372036854775807,2" + run + "--ep 2");
+  EXPECT_NE(many.output.find("--slots must be a list of 1 to "), std::string::npos) << many.output;
 }
 
 /// The rows of embedding and head are the tokenizer's, as train makes them, and not those of bytes.

@@ -35,8 +35,9 @@ MeshQuestion parse_mesh_question(int argc, const char* const* argv) {
   Violations violations;
   read_command_line(table_of(question), own, argv, violations);
   violations.unless(
-      !question.slots.empty() && std::ranges::all_of(question.slots, [](Index n) { return n > 0; }),
-      "--slots must be a list of ranks of at least 1 each, such as 4,4");
+      !question.slots.empty() &&
+          std::ranges::all_of(question.slots, [](Index n) { return n > 0 && n <= kLargestCount; }),
+      "--slots must be a list of 1 to " + std::to_string(kLargestCount) + " ranks each, such as 4,4");
   if (dashes != words.end())
     question.train = parse_train_options(argc - own, argv + own);
   else

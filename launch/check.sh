@@ -2,10 +2,10 @@
 # launch/check.sh [asan] [tsan] [valgrind] [fuzz] [load] [--room ROOM] [--shard K/N] [--runs N]
 # launch/check.sh status | ci
 #
-# The tests under tools that see what tests do not; the first four without an argument. What passed is kept and not run again
-# until its room has changed, so that a run which was interrupted goes on, and so does another shard at another commit.
-# tests/checked.md has a row for each check and room, `status` says which of them are stale. A part that a missing tool
-# stops is skipped.
+# The tests under tools that see what tests do not; the first four without an argument. What passed is kept and not run
+# again until its room has changed, so that a run which was interrupted goes on, and so does another shard at another
+# commit. tests/checked.md has a row for each check and room, `status` says which of them are stale. A part that a
+# missing tool stops is skipped.
 #
 #   asan         every test under the address and undefined-behaviour sanitizers, also ranks, hosts, faults and Python
 #   tsan         the threaded tests under the thread sanitizer (clang 16 or later, and libomp's archer)

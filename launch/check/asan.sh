@@ -1,7 +1,7 @@
 # Every test of ctest under the address and undefined-behaviour sanitizers.
 
 # Of how others build against an installation, and of what is in an object file: nothing there runs under a sanitizer.
-built_elsewhere='^(install|find_package|pkg_config|examples_against|add_subdirectory|cluster_mpich|c_header|bf16_instr)'
+built_elsewhere='^(install|find_package|pkg_config|examples_against|add_subdirectory|cluster_mpich|c_header|bf16_|study_)'
 
 # Programs on several ranks are cut into parts of a minute or two, by Google Test's shards, and so are Python's tests.
 parts_of() { # test
@@ -20,6 +20,7 @@ room_of_test() { # sets room: no process for each of 1100 tests
     c_ranks_*) room=c_ranks ;;
     example_* | cluster_* | *_on_*_ranks | c_* | report_*) room=${1%%_*} ;;
     other_processor) room=app ;;
+    option_pairs_*) room=pairs ;;
     *) room=$1 ;;
   esac
 }
@@ -38,7 +39,8 @@ items_of_asan() { # "room test" or "room test@part/parts"
 
 targets_for() { # room, or nothing
   case $1 in
-    cluster | faults) echo moeloom ;;
+    cluster | faults | pairs) echo moeloom ;;
+    c) echo tests_c c_mpi_start c_mpi_end ;;
     python) echo moeloom moeloom_c ;;
     "" | example) echo all ;;
     *) echo "tests_$1" ;;
@@ -47,7 +49,7 @@ targets_for() { # room, or nothing
 
 rooms_of_asan() {
   sed -n 's/^moeloom_tests(\([a-z_]*\).*/\1/p' tests/CMakeLists.txt
-  printf '%s\n' cluster example faults fuzz python
+  printf '%s\n' cluster example faults fuzz pairs python
 }
 
 # Runs tests by name, of one room, and keeps what ctest says of each. 1 where one failed.

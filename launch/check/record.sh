@@ -26,7 +26,7 @@ paths_of() { # room, or a target of fuzz as fuzz/TARGET
     c_ranks) rooms=c ;;
     fuzz/*) rooms=$(room_of_target "${room#fuzz/}") && echo tests/fuzz ;;
     python) rooms="c app" && echo src/python ;;
-    cluster | faults | example | fuzz) rooms=app && echo examples ;;
+    cluster | faults | example | fuzz | pairs) rooms=app && echo examples ;;
     *) rooms=$room ;;
   esac
   [[ ! -d tests/$room ]] || echo "tests/$room"
@@ -82,12 +82,16 @@ still_to_do() { # check
     { hash = 7; for (i = 1; i <= length($2); i++) hash = (hash * 31 + code[substr($2, i, 1)]) % 1000003 }
     hash % n == k - 1' | { grep -E "${MOELOOM_CHECK_ONLY:-.}" || true; } |
     while read -r room item; do
-      read -ra was <<< "${kept[$item]:-none none none passed ${passed[${room#fuzz/}]:-0 none}}"
-      if [[ ! ${was[3]} =~ ^(passed|skipped)$ || ($check = fuzz && ${was[4]} -lt $runs) ]] ||
-        ! is_fresh "$room" "${was[5]:-none}"; then
-        echo "$room $item"
+      read -ra was <<< "${kept[$item]:-none none none none 0 none}"
+      if is_done "$check" "$room" || { [[ ${was[3]} = failed ]] && is_fresh "$room" "${was[5]}"; }; then :; else
+        read -ra was <<< "none none none passed ${passed[${room#fuzz/}]:-0 none}"
       fi
+      is_done "$check" "$room" || echo "$room $item"
     done
+}
+
+is_done() { # check, room; of `was`: room, commit, date, result, count, digits
+  [[ ${was[3]} =~ ^(passed|skipped)$ && ($1 != fuzz || ${was[4]} -ge $runs) ]] && is_fresh "$2" "${was[5]:-none}"
 }
 
 read_passed() { # check: sets passed[room] to what was counted, and the digits of the sources

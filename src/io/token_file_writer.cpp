@@ -127,13 +127,23 @@ TokenFileWriter::Position TokenFileWriter::flush() {
 
 void TokenFileWriter::write_index() const {
   const MappedFile file(partial_sequences(path_));
+  const auto damaged = [&] {
+    return partial_sequences(path_).string() + ": is damaged: its sequences do not have the " +
+           std::to_string(position_.tokens) + " tokens that were written; begin anew";
+  };
   const auto entry = [&](Index i) {
     Entry value = 0;
     std::memcpy(&value, file.bytes().data() + i * kEntryBytes, sizeof value);
     return value;
   };
   Index documents = 0;
-  for (Index i = 0; i < position_.sequences; ++i) documents += static_cast<Index>(entry(i) & 1);
+  auto left = static_cast<Entry>(position_.tokens);  // what an interrupted run left may be damaged
+  for (Index i = 0; i < position_.sequences; ++i) {
+    documents += static_cast<Index>(entry(i) & 1);
+    if (entry(i) >> 1 > left) throw IoError(damaged());
+    left -= entry(i) >> 1;
+  }
+  if (left > 0) throw IoError(damaged());
   Stream index(partial(megatron_index_of(path_)));
   for (const char c : std::string_view("MMIDIDX\0\0", 9)) index.put(c);
   index.put(std::uint64_t{1});

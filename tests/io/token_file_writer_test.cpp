@@ -56,6 +56,19 @@ TEST(TokenFileWriter, GoesOnWhereAnotherStopped) {
   EXPECT_EQ(ids_in_file(path, TokenFormat::kU32), (std::vector<std::int32_t>{1, 2, 3}));
 }
 
+TEST(TokenFileWriter, DamagedSequencesAreNoIndex) {
+  for (const std::uint64_t length : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{1} << 62}) {
+    const testing::TemporaryFolder folder;
+    TokenFileWriter writer(folder / "data.bin", TokenLayout::kMegatron, 4, {});
+    writer.add(TokenIds{1, 2}, true);
+    writer.flush();
+    testing::write_bytes(folder / "data.bin.sequences.partial", testing::bytes_of_number(length << 1 | 1));
+    EXPECT_NE(testing::message_of<IoError>([&] { writer.finish(); }).find("do not have the 2 tokens"),
+              std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(folder / "data.bin"));
+  }
+}
+
 TEST(TokenFileWriter, RefusesIdsThatDoNotFitAndFilesThatLackTheirBegin) {
   const testing::TemporaryFolder folder;
   TokenFileWriter writer(folder / "data.bin", TokenLayout::kMegatron, 2, {});

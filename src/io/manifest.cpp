@@ -68,7 +68,8 @@ Manifest Manifest::read(const fs::path& folder) {
       throw IoError(path.string() + ": \"" + name + "\" is not the name of a file in this folder");
     FileSums sums = sums_from(files.object(name), path.string() + ": " + name, manifest.piece_bytes);
     if (sums.bytes > kMostBytes - bytes)
-      throw IoError(path.string() + ": its files have more than " + std::to_string(kMostBytes) + " bytes");
+      throw IoError(path.string() + ": its files have more than " + std::to_string(kMostBytes) +
+                    " bytes, as no folder that was saved; copy it again, or take another");
     bytes += sums.bytes;
     manifest.files[name] = std::move(sums);
   }

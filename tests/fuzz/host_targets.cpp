@@ -100,9 +100,9 @@ std::vector<std::string> positions_seeds() {
 }
 
 void run_progress(std::string_view input) {
-  const TokenizeProgress progress = TokenizeProgress::from(Document::parse(input, "progress"));
+  const TokenizeProgress progress = TokenizeProgress::from(Document::parse(input, "progress"), "progress");
   const std::string text = progress.to_document().dump();
-  expect(TokenizeProgress::from(Document::parse(text, "again")).to_document().dump() == text,
+  expect(TokenizeProgress::from(Document::parse(text, "again"), "again").to_document().dump() == text,
          "what was written reads back as another");
   Index bytes = 0;
   for (const Index count : {progress.place.file, progress.place.offset, progress.place.line,

@@ -106,8 +106,12 @@ class TokenizeRun {
   Resumed resume() {
     if (options_.overwrite) fs::remove(state_file_);
     if (!fs::exists(state_file_)) return {};
-    const TokenizeProgress progress = TokenizeProgress::from(Document::read(state_file_));
-    if (progress.key != key_ || progress.place.file > std::ssize(files_))
+    const TokenizeProgress progress =
+        TokenizeProgress::from(Document::read(state_file_), state_file_.string());
+    const Index behind_last = std::ssize(files_);
+    const bool is_place = progress.place.file < behind_last ||
+                          (progress.place.file == behind_last && progress.place.offset == 0);
+    if (progress.key != key_ || !is_place)
       throw ConfigError({state_file_.string() +
                          " is of another run: of other files, another tokenizer or other options; "
                          "remove it, or give --overwrite true"});
@@ -153,7 +157,7 @@ class TokenizeRun {
     });
     adds_ = true;  // of a batch that was added in part, the state before it holds
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      const bool ends = i + 1 < parts.size() ? parts[i + 1].begins_document : ends_document(reader);
+      const bool ends = i + 1 < parts.size() ? parts[i + 1].begins_document : reader.ends_document();
       auto& [ids, by_template, unread] = documents[i];
       if (parts[i].begins_document && !by_template)
         ids.insert(ids.begin(), around_.before.begin(), around_.before.end());
@@ -166,13 +170,6 @@ class TokenizeRun {
       counts_.tokens += std::ssize(ids);
     }
     adds_ = false;
-  }
-
-  /// Whether nothing of the last part's document is left to read.
-  bool ends_document(const DocumentReader& reader) const {
-    const ReadPlace& place = reader.place();
-    if (place.offset == 0 || place.line > 0) return true;
-    return place.offset == static_cast<Index>(fs::file_size(files_[static_cast<std::size_t>(place.file)]));
   }
 
   void report() const {

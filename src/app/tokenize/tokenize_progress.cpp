@@ -7,11 +7,11 @@ namespace {
 
 constexpr Index kMost = Index{1} << 58;  // tokens and sequences have up to 8 bytes each
 
-Index count_of(const Document& document, const char* key) {
+Index count_of(const Document& document, const std::string& origin, const char* key) {
   const Index count = document.integer(key);
   if (count < 0 || count > kMost)
-    throw IoError("the progress of a tokenization has " + std::string(key) + " = " + std::to_string(count) +
-                  "; expected 0 to " + std::to_string(kMost) + "; remove it to begin anew");
+    throw IoError(origin + ": has " + key + " = " + std::to_string(count) + "; expected 0 to " +
+                  std::to_string(kMost) + "; remove it to begin anew");
   return count;
 }
 
@@ -29,11 +29,12 @@ Document TokenizeProgress::to_document() const {
   return document;
 }
 
-TokenizeProgress TokenizeProgress::from(const Document& document) {
+TokenizeProgress TokenizeProgress::from(const Document& document, const std::string& origin) {
+  const auto count = [&](const char* key) { return count_of(document, origin, key); };
   return {.key = document.text("key"),
-          .place = {count_of(document, "file"), count_of(document, "offset"), count_of(document, "line")},
-          .documents = count_of(document, "documents"),
-          .position = {count_of(document, "tokens"), count_of(document, "sequences")}};
+          .place = {count("file"), count("offset"), count("line")},
+          .documents = count("documents"),
+          .position = {count("tokens"), count("sequences")}};
 }
 
 }  // namespace moeloom

@@ -17,8 +17,9 @@ struct TokenizeProgress {
   TokenFileWriter::Position position;
 
   Document to_document() const;
-  /// Throws IoError for what to_document() did not make, and for counts that no file has.
-  static TokenizeProgress from(const Document& document);
+  /// Throws IoError for what to_document() did not make, and for counts that no file has; `origin` names
+  /// where the document is from.
+  static TokenizeProgress from(const Document& document, const std::string& origin);
 };
 
 }  // namespace moeloom

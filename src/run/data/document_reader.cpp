@@ -80,7 +80,15 @@ std::string_view DocumentReader::rest() {
     throw IoError(file.string() +
                   ": a JSON array is not read here; write a record a line first: jq -c '.[]' " +
                   file.string());
-  return all.substr(std::min(static_cast<std::size_t>(place_.offset), all.size()));
+  if (place_.offset > std::ssize(all))
+    throw IoError(file.string() + ": its text has " + std::to_string(all.size()) +
+                  " bytes; reading cannot go on at byte " + std::to_string(place_.offset) +
+                  "; begin anew (--overwrite true)");
+  return all.substr(static_cast<std::size_t>(place_.offset));
+}
+
+bool DocumentReader::ends_document() const {
+  return place_.offset == 0 || place_.line > 0 || place_.offset == std::ssize(current_->text());
 }
 
 DocumentPart DocumentReader::next_line(std::string_view rest) {

@@ -41,9 +41,12 @@ class DocumentReader {
  public:
   explicit DocumentReader(std::vector<std::filesystem::path> files, ReadPlace from = {});
 
-  /// The next parts, of about so many bytes; none at the end. Throws IoError for a file that cannot be read.
+  /// The next parts, of about so many bytes; none at the end. Throws IoError for a file that cannot be read
+  /// or ends before the place.
   std::vector<DocumentPart> next(Index bytes);
   const ReadPlace& place() const { return place_; }
+  /// Whether nothing is left of the document that the last part was of.
+  bool ends_document() const;
 
  private:
   std::string_view rest();

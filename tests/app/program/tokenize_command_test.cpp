@@ -35,6 +35,11 @@ class TokenizeCommand : public ::testing::Test {
         all.push_back(static_cast<std::int32_t>(id));
     return all;
   }
+  /// NAME.gz.
+  void write_packed(const std::string& name, const std::string& text) const {
+    write_bytes(folder_ / name, text);
+    ASSERT_EQ(shell("gzip " + (folder_ / name).string()).exit_code, 0);
+  }
   std::string out() const { return " --out " + (folder_ / "data.bin").string(); }
   std::string in(const std::string& name) const { return "--in " + (folder_ / name).string(); }
 
@@ -124,9 +129,9 @@ TEST_F(TokenizeCommand, ALongTextGivesTheIdsOfTheWholeOnAnyThreads) {
 
 TEST_F(TokenizeCommand, NamesABrokenLineAndGoesOnFromThereOnceItIsMended) {
   const std::string text = long_text();
-  write_bytes(folder_ / "a.txt", text);
+  write_packed("a.txt", text);  // a place within it counts bytes of the text
   write_bytes(folder_ / "b.jsonl", "{\"text\": \"good\"}\n{\"test\": \"bad!\"}\n");
-  const std::string files = in("a.txt") + "," + (folder_ / "b.jsonl").string() + out();
+  const std::string files = in("a.txt.gz") + "," + (folder_ / "b.jsonl").string() + out();
   const auto progress = folder_ / "data.bin.progress.json";
   const Outcome broken = shell(tokenize(files));
   EXPECT_EQ(broken.exit_code, kDataExitCode) << broken.output;
@@ -134,12 +139,18 @@ TEST_F(TokenizeCommand, NamesABrokenLineAndGoesOnFromThereOnceItIsMended) {
   write_bytes(folder_ / "b.jsonl", "{\"text\": \"good\"}\n{\"text\": \"bad!\"}\n");
   EXPECT_NE(shell(tokenize(files + " --special true")).output.find("is of another run"), std::string::npos);
   const std::string whole = testing::read_bytes(progress);
-  for (const Index place : {-1, 3}) {
+  for (const auto& [key, count, exit_code, said] :
+       std::vector<std::tuple<const char*, Index, int, std::string>>{
+           {"file", -1, kDataExitCode, progress.string() + ": has file = -1"},
+           {"file", 3, kFailedExitCode, "is of another run"},
+           {"file", 2, kFailedExitCode, "is of another run"},  // none, and yet an offset
+           {"offset", Index{1} << 40, kDataExitCode, "a.txt.gz: its text has "}}) {
     Document changed = Document::parse(whole, "progress");
-    changed.set("file", place);
+    changed.set(key, count);
     changed.write(progress);
     const Outcome run = shell("timeout 20 " + tokenize(files));
-    EXPECT_EQ(run.exit_code, place < 0 ? kDataExitCode : kFailedExitCode) << run.output;
+    EXPECT_EQ(run.exit_code, exit_code) << run.output;
+    EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
   }
   write_bytes(progress, whole);
   const Outcome mended = shell(tokenize(files));
@@ -147,7 +158,17 @@ TEST_F(TokenizeCommand, NamesABrokenLineAndGoesOnFromThereOnceItIsMended) {
   EXPECT_NE(mended.output.find("resumed="), std::string::npos) << mended.output;
   EXPECT_NE(mended.output.find("of 3 documents"), std::string::npos) << mended.output;
   EXPECT_TRUE(written(TokenFormat::kMegatron) == expected({text, "good", "bad!"}));
-  EXPECT_EQ(names_in(folder_.path()), (std::vector<std::string>{"a.txt", "b.jsonl", "data.bin", "data.idx"}));
+  EXPECT_EQ(names_in(folder_.path()),
+            (std::vector<std::string>{"a.txt.gz", "b.jsonl", "data.bin", "data.idx"}));
+}
+
+/// Of which a batch ends with the last part.
+TEST_F(TokenizeCommand, APackedTextEndsWhereItsBytesDo) {
+  const std::string text = long_text().substr(0, std::size_t{9} << 19);
+  write_packed("a.txt", text);
+  const Outcome run = shell(tokenize(in("a.txt.gz") + " --end-token '<|endoftext|>'" + out()));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_TRUE(written(TokenFormat::kMegatron) == expected({text + "<|endoftext|>"}));
 }
 
 TEST_F(TokenizeCommand, PrintsIdsAndTheWayBack) {

@@ -51,8 +51,9 @@ bool has_nothing_to_do(pid_t process) {
 
 /// MPI_Finalize. Under load the launcher may not answer within the two seconds that PMIx waits for it there;
 /// a rank that then ends is, to the launcher, one that never finalized, and the job that ended well is said
-/// to have ended improperly, with exit code 1. So such a rank stays, at most half a minute, until every
-/// thread of the launcher sleeps: then it has read what it was sent.
+/// to have ended improperly, with exit code 1. So such a rank stays until every thread of the launcher
+/// sleeps: then it has read what it was sent. Looked at is the parent; where a shell stands between, it
+/// sleeps, and nothing is mended. Ten seconds at most, because a parent may be another, and busy.
 void finalize_heard_by_launcher() {
   constexpr auto kNearlyAllThatPmixWaits = std::chrono::milliseconds(1900);
   const pid_t launcher = getppid();
@@ -60,9 +61,12 @@ void finalize_heard_by_launcher() {
   MPI_Finalize();
   const auto returned = Clock::now();
   if (returned - began < kNearlyAllThatPmixWaits) return;
-  while (!has_nothing_to_do(launcher) && getppid() == launcher &&
-         Clock::now() - returned < std::chrono::seconds(30))
+  // One look sees one thread after another, and a thread may have woken one that was seen asleep.
+  for (int looks_in_a_row = 0;
+       looks_in_a_row < 3 && getppid() == launcher && Clock::now() - returned < std::chrono::seconds(10);) {
+    looks_in_a_row = has_nothing_to_do(launcher) ? looks_in_a_row + 1 : 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 #define _POSIX_C_SOURCE 200809L
 #include <moeloom/c/moeloom.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 int main(void) {
+  if (!getenv("OMPI_COMM_WORLD_RANK") && !getenv("PMIX_RANK")) return 2;  // a parent that is no launcher
   const pid_t launcher = getppid();
   if (ml_mpi_start() != ML_OK) return 1;
   ml_group* world = NULL;

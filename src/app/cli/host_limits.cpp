@@ -27,6 +27,11 @@ std::string mebibytes(double bytes) {
   return text.str();
 }
 
+/// Of "4,2" 4, of what begins with none 0; what cannot be represented is the nearest that can.
+Index number_in_front(const std::string& text) {
+  return std::strtoll(text.c_str(), nullptr, 10);
+}
+
 /// Asked of itself: a filter of system calls does not look at whose memory it is.
 bool copies_are_refused() {
   char from = 1, to = 0;
@@ -65,9 +70,8 @@ std::optional<std::string> set_for_segments(const EnvironmentLookup& lookup, con
 std::optional<SegmentRoom> segment_room(const EnvironmentLookup& lookup) {
   if (!uses_segments(lookup)) return std::nullopt;
   const Index default_bytes = Index{open_mpi_version() >= 5 ? 16 : 4} << 20;
-  SegmentRoom room{
-      .folder = set_for_segments(lookup, "backing_directory").value_or("/dev/shm"),
-      .segment_bytes = std::atoll(set_for_segments(lookup, "segment_size").value_or("").c_str())};
+  SegmentRoom room{.folder = set_for_segments(lookup, "backing_directory").value_or("/dev/shm"),
+                   .segment_bytes = number_in_front(set_for_segments(lookup, "segment_size").value_or(""))};
   if (room.segment_bytes <= 0) room.segment_bytes = default_bytes;
   struct statvfs found {};
   if (::statvfs(room.folder.c_str(), &found) != 0) return std::nullopt;
@@ -148,15 +152,14 @@ HostAnswer host_answer(const HostLimits& limits) {
 
 HostLimits limits_of_this_host(const EnvironmentLookup& lookup) {
   const std::optional<ProcessorQuota> quota = processor_quota();
-  return {
-      .host = host_name(),
-      .ranks = launcher_node_ranks(lookup),
-      .threads = std::min<Index>(std::atoll(lookup("OMP_NUM_THREADS").value_or("").c_str()), kMostThreads),
-      .processors = bound_processors(),
-      .quota = quota ? std::optional(quota->processors) : std::nullopt,
-      .segments = segment_room(lookup),
-      .copies_refused = makes_copies(lookup) && copies_are_refused(),
-      .copies_asked = copies_setting(lookup)};
+  return {.host = host_name(),
+          .ranks = launcher_node_ranks(lookup),
+          .threads = std::min(number_in_front(lookup("OMP_NUM_THREADS").value_or("")), kMostThreads),
+          .processors = bound_processors(),
+          .quota = quota ? std::optional(quota->processors) : std::nullopt,
+          .segments = segment_room(lookup),
+          .copies_refused = makes_copies(lookup) && copies_are_refused(),
+          .copies_asked = copies_setting(lookup)};
 }
 
 void use_no_copies_between_processes() {

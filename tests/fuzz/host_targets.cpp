@@ -35,14 +35,16 @@ std::vector<std::string> environment_seeds() {
 
 // ---- what launchers set ----------------------------------------------------------------------------------
 
-/// On a host that is the same everywhere.
+/// On a host that is the same everywhere, but for which folders it has: a segment's may be any.
 void run_launcher(std::string_view input) {
   const EnvironmentLookup lookup = lookup_in(input);
   launcher_rank(lookup);
   launcher_ranks(lookup);
   HostLimits limits = limits_of_this_host(lookup);
+  limits.host = "host";
   limits.processors = 8;
   limits.quota = 1.5;
+  limits.copies_refused = true;
   if (!limits.segments) limits.segments.emplace();
   limits.segments->total_bytes = limits.segments->free_bytes = Index{1} << 26;
   const HostAnswer answer = host_answer(limits);

@@ -73,7 +73,9 @@ TEST_F(Disk, OneThatIsFullAtTheEndIsAnExitCodeOfItsOwnAndTheLastWholeCheckpointS
   EXPECT_EQ(count_of(run.output, "the last checkpoint was not saved: "), 1u) << run.output;
   EXPECT_EQ(shell(alone() + "inspect --verify " + path("left")).exit_code, 0);
   std::filesystem::remove(path("left") + "/filler");
-  const auto whole = checkpoints_of(path("left")).back().filename().string();
+  const auto checkpoints = checkpoints_of(path("left"));
+  ASSERT_FALSE(checkpoints.empty()) << run.output;
+  const auto whole = checkpoints.back().filename().string();
   const auto steps = std::stoul(whole.substr(whole.find('-') + 1)) + 2;
   const Outcome resumed =
       shell(on_ranks(2) + "train --steps " + std::to_string(steps) + " --resume " + path("left"));

@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <limits>
 #include <sstream>
 
 #include "fields/fault.hpp"
@@ -107,10 +108,16 @@ std::filesystem::path cache_folder(const EnvironmentLookup& lookup) {
   return home.is_absolute() ? home / ".cache" : std::filesystem::path();
 }
 
+/// With which the text begins; what no int holds is the nearest that one does.
+Index number_in_front(const char* text) {
+  return std::clamp<Index>(std::strtoll(text, nullptr, 10), std::numeric_limits<int>::min(),
+                           std::numeric_limits<int>::max());
+}
+
 std::optional<Index> first_number(const EnvironmentLookup& lookup, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const std::optional<std::string> text = lookup(name);
-    if (text && !text->empty()) return std::atoi(text->c_str());
+    if (text && !text->empty()) return number_in_front(text->c_str());
   }
   return std::nullopt;
 }
@@ -120,8 +127,8 @@ Index slurm_tasks_of(Index node, const std::string& list) {
   std::istringstream entries(list);
   for (std::string entry; std::getline(entries, entry, ',');) {
     const std::size_t times = entry.find("(x");
-    node -= times == std::string::npos ? 1 : std::atoi(entry.c_str() + times + 2);
-    if (node < 0) return std::max(1, std::atoi(entry.c_str()));
+    node -= times == std::string::npos ? 1 : number_in_front(entry.c_str() + times + 2);
+    if (node < 0) return std::max<Index>(1, number_in_front(entry.c_str()));
   }
   return 1;
 }

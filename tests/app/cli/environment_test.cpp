@@ -100,6 +100,7 @@ TEST(Environment, WithoutALauncherThereIsOneRank) {
   EXPECT_EQ(ranks_of({}), 1);
   EXPECT_EQ(ranks_of({{"OMPI_COMM_WORLD_SIZE", "4"}, {"SLURM_NTASKS", "8"}}), 4);
   EXPECT_EQ(ranks_of({{"SLURM_NTASKS", "8"}}), 8);
+  EXPECT_EQ(ranks_of({{"SLURM_NTASKS", "4294967297"}}), 2147483647) << "not 1, its last 32 bits";
   EXPECT_EQ(rank_of({}), 0);
   EXPECT_EQ(rank_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"SLURM_PROCID", "3"}}), 0);
   EXPECT_EQ(rank_of({{"SLURM_PROCID", "3"}}), 3);

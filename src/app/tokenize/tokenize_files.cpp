@@ -123,8 +123,11 @@ class TokenizeRun {
     return {done_, progress.position};
   }
 
+  /// Of a packed file at most its size: how much of it an offset in its text is nobody knows.
   Index bytes_before(const ReadPlace& place) const {
-    return bytes_of_files({files_.begin(), files_.begin() + place.file}) + place.offset;
+    const Index before = bytes_of_files({files_.begin(), files_.begin() + place.file});
+    if (place.file == std::ssize(files_)) return before;
+    return before + std::min(place.offset, bytes_of_files({files_[static_cast<std::size_t>(place.file)]}));
   }
 
   void save(const ReadPlace& place, const TokenFileWriter::Position& position) const {

@@ -157,6 +157,7 @@ TEST_F(TokenizeCommand, NamesABrokenLineAndGoesOnFromThereOnceItIsMended) {
   ASSERT_EQ(mended.exit_code, 0) << mended.output;
   EXPECT_NE(mended.output.find("resumed="), std::string::npos) << mended.output;
   EXPECT_NE(mended.output.find("of 3 documents"), std::string::npos) << mended.output;
+  EXPECT_EQ(mended.output.find(", -"), std::string::npos) << "no speed is negative\n" << mended.output;
   EXPECT_TRUE(written(TokenFormat::kMegatron) == expected({text, "good", "bad!"}));
   EXPECT_EQ(names_in(folder_.path()),
             (std::vector<std::string>{"a.txt.gz", "b.jsonl", "data.bin", "data.idx"}));

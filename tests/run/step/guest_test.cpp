@@ -57,8 +57,9 @@ void expect_to_leave_nothing(Work do_it) {
   EXPECT_EQ(Belongings().tasks, before.tasks);
   EXPECT_EQ(Belongings().shared, before.shared);
   // A sanitizer keeps what was freed, and tells of what was not.
-  if (!testing::kSanitized)
+  if (!testing::kSanitized) {
     EXPECT_LT(private_bytes() - bytes, Index{2} << 20) << "bytes that eight more of them kept";
+  }
 }
 
 TEST_F(Guest, RunsAndAnswersLeaveNothingBehind) {

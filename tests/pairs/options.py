@@ -25,10 +25,10 @@ def holds(rule, row):
 
 WHOLE, CORRECTED = "{work}/whole", "{work}/corrected"
 
-# What src/LIMITS.md says of the same bits. OpenBLAS, whose order of sums goes by the number of rows and of threads,
-# multiplies in the loop.
+# What src/LIMITS.md and --help say of the same bits. OpenBLAS, whose order of sums goes by the number of rows and of
+# threads, multiplies in the loop.
 LOOP = ({"kernels": ("none",)}, {"gmm-rule": ANY})
-WIRE = ({"wire-dtype": ANY},)
+WIRE = ({"wire-dtype": ANY}, {"combine": ANY})
 REPLICAS = tuple({"rebalance": ANY, **rule} for rule in LOOP)  # how many goes by what their weights cost to send
 TREE = (*LOOP, *WIRE, {"row-budget": ANY}, {"gradients": ANY}, {"exact": (ABSENT,), "accumulate": ANY},
         {"exact": (ABSENT,), "mesh-order": ANY})
@@ -70,6 +70,8 @@ OPTIONS = (
     Option("heldout", ("0.3",)),
     Option("row-budget", ("24",)),
     # The same training from here on.
+    # In the environment: as if ranks were on so many nodes.
+    Option("nodes", ("2",), True, (*WIRE, *REPLICAS)),
     Option("ep", ("2", "4"), True, TREE),
     Option("mesh-order", ("ep,dp",), True, ({"exact": (ABSENT,)},)),
     Option("dispatcher", ("alltoall", "shared", "hierarchical"), True, (*WIRE, *REPLICAS)),
@@ -105,7 +107,7 @@ OPTIONS = (
     Option("log-every", ("2",), True),
     Option("progress", ("on",), True),
     Option("stall-timeout", ("200",), True),
-    # No option of the program: what is said in a file, and a run that was stopped and goes on.
+    # What is said in a file, and a run that was stopped and goes on.
     Option("config", ("{run}.conf",), True),
     Option("resume", ("{run}",), True),
 )
@@ -134,14 +136,25 @@ REFUSED = (
     {"exact": ANY, "gmm-rule": ANY},
     {"overlap-param-gather": ANY, "shard-dense": ANY},
     {"replay-routing": ANY, "dense-layers": ANY},
-    {"wire-dtype": ANY, "dispatcher": ("shared", "hierarchical")},
-    {"combine": ANY, "dispatcher": ANY},
+    {"wire-dtype": ANY, "dispatcher": ("shared",)},
+    {"combine": ANY, "dispatcher": ("alltoall", "shared")},
+    *({name: ANY, "dispatcher": ("hierarchical",), "nodes": (ABSENT,)} for name in ("wire-dtype", "combine")),
+    {"nodes": ANY, "dispatcher": ("shared",)},
     {"kernels": ("fused_moe,tiled_dense",), "gmm-rule": ANY},
-    *({"dtype": ANY, name: value} for name, value in (("kernels", ("none",)), ("gmm-rule", ANY))),
     {"export-dtype": ANY, "export": (ABSENT,)},
     {"trace-steps": ANY, "trace": (ABSENT,)},
     {"record-steps": ANY, "record-routing": (ABSENT,)},
 )
+
+# Options of the program that are not combined, and why.
+LEFT_OUT = {
+    "layers hidden inter dense-inter experts top-k heads kv-heads head-dim vocab tokenizer": "the model of all runs",
+    "seq-len global-batch seed steps schedule-steps lr warmup run": "the training of all runs",
+    "beta1 beta2 eps weight-decay final-lr-fraction rope-theta": "a number in a formula",
+    "allow-missing ignore-keys data-format skip-bad": "what may be read, and as what",
+    "dp overwrite prompt template gmm-budget allow-faults": "asks for nothing else in these runs",
+    "epochs": "says how many steps, which are two here",
+}
 
 OF_NAME = {option.name: option for option in OPTIONS}
 

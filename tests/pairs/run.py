@@ -1,27 +1,29 @@
 #!/usr/bin/env python3
 """Trains two steps with each row of a pairwise table of options, and again without those that change no bit.
 
-    run.py MOELOOM [--rows FROM:TO] [--seed N] [--work DIR]
+    run.py MOELOOM [--part K/N | --rows FROM:TO] [--seed N]
 
 Every row runs on 4 ranks: first whole, then without the options of which `options.py` says that they are another way to
-the same training. Losses, gradient norms and weights must have the same bits; where they do not, the first of those
-options is named with which they change. A row that is refused, that ends with any other code than 0, or that takes
-longer than two minutes is a finding too. --seed draws other rows with the same pairs.
+the same training. Losses, gradient norms, weights and moments must have the same bits; where they do not, the first of
+those options is named with which they change. A row that is refused, that ends with any other code than 0, or that
+takes longer than ten minutes is a finding too, and so is what `options.py` says that is refused and is not. --seed
+draws other rows with the same pairs.
 """
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
 import work
-from options import OPTIONS, changes_no_bit
-from table import table
+from options import ABSENT, LEFT_OUT, OF_NAME, OPTIONS, REFUSED, changes_no_bit
+from table import is_implied, needs_of, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SECONDS = 120
+SECONDS = 600  # of a run, however much else the machine has to do
 
 
 class Finding(Exception):
@@ -35,28 +37,32 @@ class Runs:
         self.program, self.folder, self.count = program, folder, 0
         work.prepare(folder, self._start)
 
-    def _start(self, ranks, words):
+    def _start(self, ranks, words, nodes=None):
         # Where ranks have more threads than there are processors, one that waits must not spin.
         environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", MOELOOM_BF16="emulate",
-                           MOELOOM_LOG="warn")
+                           MOELOOM_LOG="warn", **({"MOELOOM_PRETEND_NODES": nodes} if nodes else {}))
         command = [ROOT / "launch/with-env.sh", "mpirun", "-n", str(ranks), self.program, "train", *words]
-        started = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                 timeout=SECONDS)
+        with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True) as started:
+            try:
+                said, _ = started.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                started.terminate()  # mpirun ends its ranks
+                raise Finding(f"no end after {SECONDS} s: {' '.join(words)}") from None
         if started.returncode != 0:
-            raise Finding(f"exit code {started.returncode}: {' '.join(words)}\n{started.stdout}{started.stderr}")
+            raise Finding(f"exit code {started.returncode}: {' '.join(words)}\n{said}")
 
     def bits(self, row):
-        """Losses, norms and weights after two steps of a row."""
+        """Losses, norms, weights and moments after two steps of a row."""
         self.count += 1
         own = self.folder / str(self.count)
         own.mkdir()
         run = own / "run"
         given = {name: value.format(work=self.folder, run=run) for name, value in row.items()}
-        in_file, resumed = given.pop("config", None), given.pop("resume", None)
+        in_file, resumed, nodes = (given.pop(name, None) for name in ("config", "resume", "nodes"))
         words = [*work.SHAPE_OF_RUNS, *([] if "model" in row else work.SHAPE), "--run", str(run),
                  "--tokenizer", str(self.folder / "tokenizer")]
-        if "data" not in given:
-            given["data"] = str(self.folder / "text.txt")
+        given.setdefault("data", str(self.folder / "text.txt"))
         if in_file:
             half = list(given)[::2]
             pathlib.Path(in_file).write_text("".join(f"{name} = {given.pop(name)}\n" for name in half))
@@ -64,15 +70,13 @@ class Runs:
         words += [word for name, value in given.items() for word in (f"--{name}", value)]
         try:
             if resumed:
-                self._start(4, [*words, "--steps", "1"])
-                self._start(4, ["--resume", str(run), "--steps", "2"])
+                self._start(4, [*words, "--steps", "1"], nodes)
+                self._start(4, ["--resume", str(run), "--steps", "2"], nodes)
             else:
-                self._start(4, [*words, "--steps", "2"])
+                self._start(4, [*words, "--steps", "2"], nodes)
             return work.bits_of(run)
-        except subprocess.TimeoutExpired:
-            raise Finding(f"no end after {SECONDS} s: {' '.join(words)}")
         finally:
-            shutil.rmtree(own)
+            shutil.rmtree(own, ignore_errors=True)
 
 
 def words_of(row):
@@ -98,30 +102,57 @@ def check(runs, row):
                   f"beside\n{words_of(without)} {words_of({name: row[name] for name in ways[:same]})}")
 
 
+def check_rules(runs):
+    """What is said to be refused is, and every option of the program is said."""
+    for rule in REFUSED:
+        if any(values and ABSENT in values for values in rule.values()):
+            continue
+        row = {"ep": "2"} | {name: (values or OF_NAME[name].values)[0] for name, values in rule.items()}
+        row |= {name: OF_NAME[name].values[0] for name in needs_of(row)}
+        try:
+            runs.bits(row)
+        except Finding as finding:
+            if str(finding).startswith("exit code 1:"):
+                continue
+        raise Finding(f"options.py says that this is refused, and it runs: {words_of(row)}")
+    said = subprocess.run([runs.program, "train", "--help"], capture_output=True, text=True, check=True).stdout
+    known = OF_NAME.keys() | set(" ".join(LEFT_OUT).split())
+    unknown = set(re.findall(r"^  --([a-z0-9-]+) ", said, re.MULTILINE)) - known
+    if unknown:
+        raise Finding(f"neither in the table nor in LEFT_OUT of options.py: {sorted(unknown)}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", type=pathlib.Path)
+    parser.add_argument("--part", default="1/1")
     parser.add_argument("--rows", default=":")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--work", type=pathlib.Path)
     asked = parser.parse_args()
-    rows, _ = table(asked.seed)
+    rows, _, impossible = table(asked.seed)
     first, last = (int(end) if end else None for end in asked.rows.split(":"))
-    folder = asked.work or pathlib.Path(tempfile.mkdtemp(prefix="moeloom-pairs-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    part, parts = map(int, asked.part.split("/"))
     failed = 0
-    try:
-        runs = Runs(asked.program.resolve(), folder)
-        for number, row in list(enumerate(rows))[first:last]:
+    with tempfile.TemporaryDirectory(prefix="moeloom-pairs-", ignore_cleanup_errors=True) as folder:
+        runs = Runs(asked.program.resolve(), pathlib.Path(folder))
+
+        def tell(what, ask):
+            nonlocal failed
             try:
-                check(runs, row)
-                print(f"pairs: row {number} of {len(rows)}, {len(row)} options: the same bits", flush=True)
+                ask()
+                print(f"pairs: {what}", flush=True)
             except Finding as finding:
                 failed += 1
-                print(f"pairs: row {number} FAILED: {finding}", flush=True)
-    finally:
-        if not asked.work:
-            shutil.rmtree(folder)
+                print(f"pairs: {what} FAILED: {finding}", flush=True)
+
+        for number, row in list(enumerate(rows))[first:last][part - 1::parts]:
+            tell(f"row {number} of {len(rows)}, {len(row)} options, compared", lambda: check(runs, row))
+        if not first and part == 1:
+            tell("what is refused, and left out", lambda: check_rules(runs))
+            unexplained = [two for two in impossible if not is_implied(two)]
+            if unexplained:
+                failed += 1
+                print(f"pairs: no row has {unexplained}, and no rule refuses them")
     print(f"pairs: {runs.count} runs, {failed} findings")
     return 1 if failed else 0
 

@@ -1,14 +1,38 @@
-"""Rows of options in which every two values of different options that the program takes together meet at least once,
-and where one of them changes no bit, in a row of which the bits are compared with those without it."""
+"""Rows of options in which every two values of different options that the program takes together meet.
+
+Where one of the two changes no bit, they meet in a row whose bits are compared with those without it, if there can be
+such a row; two that both ask for another training merely run together.
+"""
 import itertools
 import random
 
 from options import ABSENT, OF_NAME, OPTIONS, REFUSED, changes_no_bit, holds
 
 
-def _completed(row, missing, random_of):
+def needs_of(row):
+    """Names of options without which one of the row is refused."""
+    names = set(row)
+    while more := {other for rule in REFUSED for other, values in rule.items()
+                   if values and ABSENT in values and len(rule) == 2 and names & (set(rule) - {other})} - names:
+        names |= more
+    return names - set(row)
+
+
+def is_implied(two):
+    """Whether rules refuse two values, whatever the options have that the two need."""
+    row = dict(two)
+    needed = sorted(needs_of(row))
+    return all(any(row.keys() | set(needed) >= rule.keys() and holds(rule, {**row, **dict(zip(needed, values))})
+                   for rule in REFUSED)
+               for values in itertools.product(*(OF_NAME[name].values for name in needed)))
+
+
+def _completed(row, missing, random_of, compared):
     """Takes up option after option with the value of the most pairs that are still missing; None where rules forbid."""
-    rules = [*REFUSED, *(rule for name in row if changes_no_bit(name, row) for rule in OF_NAME[name].unless)]
+    rules = list(REFUSED)
+    if compared:
+        rules += [rule for name in row if OF_NAME[name].same for rule in OF_NAME[name].unless]
+    needs = needs_of(row)
     decided = set(row)
 
     def is_refused():
@@ -16,7 +40,7 @@ def _completed(row, missing, random_of):
 
     if is_refused():
         return None
-    for option in OPTIONS:
+    for option in sorted(OPTIONS, key=lambda option: option.name not in needs):
         if option.name in row:
             continue
         decided.add(option.name)
@@ -40,34 +64,36 @@ def all_pairs():
     return {pair(one, other) for some, others in itertools.combinations(levels, 2) for one in some for other in others}
 
 
-def pairs_of(row):
-    """Those that the row tests. Where one of two changes no bit beside the other, that is so in the row too."""
-    def is_tested(one, other):
-        return all(changes_no_bit(name, row) or not changes_no_bit(name, dict([one, other]))
-                   for name in (one[0], other[0]))
-
-    return {pair(one, other) for one, other in itertools.combinations(row.items(), 2) if is_tested(one, other)}
-
-
 def table(seed=1, tries=10):
-    """The rows, and the pairs that no row can have because one of the two needs or refuses what the other is."""
+    """The rows; the pairs that no row can compare; those that none can have, as one needs or refuses the other."""
     random_of = random.Random(seed)
-    missing, rows, impossible = all_pairs(), [], []
+    missing, rows, uncompared, impossible = all_pairs(), [], set(), []
+
+    def tested(row):
+        return {two for two in itertools.starmap(pair, itertools.combinations(row.items(), 2))
+                if two in uncompared or all(not OF_NAME[name].same or changes_no_bit(name, row) for name, _ in two)}
+
     while missing:
-        one, other = random_of.choice(sorted(missing))
-        drawn = [_completed(dict([one, other]), missing, random_of) for _ in range(tries)]
-        drawn = [row for row in drawn if row]
-        if not drawn:
-            missing.discard((one, other))
-            impossible.append((one, other))
-            continue
-        rows.append(max(drawn, key=lambda row: len(pairs_of(row) & missing)))
-        missing -= pairs_of(rows[-1])
-    return rows, impossible
+        two = random_of.choice(sorted(missing))
+        drawn = []
+        for compared in (True, False):
+            drawn = drawn or [row for row in (_completed(dict(two), missing, random_of, compared) for _ in range(tries))
+                              if row]
+            if compared and not drawn:
+                uncompared.add(two)
+        if drawn:
+            rows.append(max(drawn, key=lambda row: len(tested(row) & missing)))
+            missing -= tested(rows[-1])
+        else:
+            missing.discard(two)
+            impossible.append(two)
+    return rows, uncompared - set(impossible), impossible
 
 
 if __name__ == "__main__":
-    made, never = table()
+    made, ran, never = table()
     for made_row in made:
         print(" ".join(f"--{name} {value}" for name, value in made_row.items()))
-    print(len(made), "rows,", len(all_pairs()) - len(never), "pairs, never", len(never))
+    both = sum(not OF_NAME[one[0]].same and not OF_NAME[other[0]].same for one, other in all_pairs() - set(never))
+    print(f"{len(made)} rows, {len(all_pairs()) - len(never)} pairs, of which {both} are of two that ask for another "
+          f"training and {len(ran)} cannot be compared; {len(never)} are refused")

@@ -1,5 +1,6 @@
 """What the runs of the table are made of, and what they leave."""
 import json
+import re
 import struct
 
 SHAPE = ("--layers 2 --hidden 32 --inter 16 --dense-inter 48 --experts 8 --top-k 2 --heads 2 --kv-heads 1 "
@@ -66,15 +67,17 @@ def tensors_of(path):
 
 
 def bits_of(run):
-    """By name: each step's loss and gradient norm, and the weights of the last checkpoint."""
+    """By name: each step's loss and gradient norm, and what the last checkpoint holds of weights and moments."""
     bits = {}
     for line in (run / "metrics.jsonl").read_text().splitlines():
         step = json.loads(line)
         for key in ("loss", "grad_norm"):
-            if key in step:
-                bits[f"{key} of step {step['step']}"] = step[key]
-    for path in sorted((run / "checkpoint-2").glob("*.safetensors")):
-        bits.update(tensors_of(path))
+            bits[f"{key} of step {step['step']}"] = step[key]
+    for path in sorted((run / "checkpoint-2").rglob("*.safetensors")):
+        kind = re.sub(r"-\d+-of-\d+", "", path.stem)  # a shard
+        bits.update({f"{kind}: {name}": tensor for name, tensor in tensors_of(path).items()})
+    kinds = {name.split(":")[0] for name in bits if ":" in name}
+    assert len(bits) > 4 and len(kinds) > 1, f"only {sorted(bits)[:5]}, of {kinds}"
     return bits
 
 

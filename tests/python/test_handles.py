@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ranks import LAYER, succeeds
 
 REFUSED = LAYER + """
-mesh, other = moeloom.mesh(ep=2, timeout=20), moeloom.mesh(ep=2, timeout=20)
+mesh, other = moeloom.mesh(ep=2), moeloom.mesh(ep=2)
 experts, others = layer(mesh, 3), layer(other, 3)
 odd = mesh.rank == 1
 forward = lambda: experts.forward(x, topk_idx, topk_weights)
@@ -19,6 +19,16 @@ def refused(kind, call, *words):
         assert all(word in str(error) for word in words), error
     else:
         raise AssertionError(f"accepted; expected {words}")
+
+COMES = os.path.join(os.path.dirname(__file__), "comes")
+def comes():
+    while not os.path.exists(COMES): time.sleep(0.01)
+
+def until_in_a_call(thread, watch):
+    while watch.now is None: time.sleep(0.01)
+    seconds = lambda: time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+    begun = seconds()  # longer than the way from here into the library takes
+    while seconds() < begun + 0.02: time.sleep(0.01)
 """
 
 PROGRAMS = {
@@ -28,22 +38,23 @@ refused(moeloom.ShapeError, lambda: others.backward(trip, x), "the trip is of ot
 experts.backward(trip, x)
 refused(moeloom.SpentError, lambda: experts.backward(trip, x), "called already")
 """,
-    # The even rank's thread waits in a call for the odd rank, which comes after a second.
+    # The even rank's thread waits in a call for the odd rank, which comes when it is told to.
     "another thread": """
 ended = []
 def call():
     forward()
     ended.append(True)
 if odd:
-    time.sleep(1)
+    comes()
     call()
 else:
     thread = threading.Thread(target=call)
     thread.start()
-    time.sleep(0.3)
+    until_in_a_call(thread, mesh.world.watch)
     refused(moeloom.InUseError, mesh.close, "used by another thread")
     refused(moeloom.InUseError, other.barrier, "one thread at a time", "MPI_THREAD_MULTIPLE")
     assert not ended
+    open(COMES, "w").close()
     thread.join()
 assert ended == [True]
 other.barrier()
@@ -59,13 +70,14 @@ def call(world):
     refused(moeloom.SpentError, world.barrier, "closed")
     print("went")
 if odd:
-    time.sleep(1)
+    comes()
     mesh.barrier()
 else:
     thread = threading.Thread(target=call, args=(mesh.world,))
     thread.start()
-    time.sleep(0.3)
+    until_in_a_call(thread, mesh.world.watch)
     del mesh, experts
+    open(COMES, "w").close()
     thread.join()
 """,
     "after MPI's end": """
@@ -85,7 +97,7 @@ class Handles(unittest.TestCase):
         has_mpi4py = importlib.util.find_spec("mpi4py")
         with ThreadPoolExecutor(2) as pool:
             jobs = [pool.submit(succeeds, 2, ("import mpi4py.MPI\n" if "mpi4py" in code else "") + REFUSED + code +
-                                '\nprint("done")', seconds=60)
+                                '\nprint("done")', seconds=300)
                     for code in PROGRAMS.values() if has_mpi4py or "mpi4py" not in code]
             for job in jobs:
                 self.assertEqual(job.result().count("done"), 2)

@@ -40,6 +40,7 @@ refused(moeloom.SpentError, lambda: experts.backward(trip, x), "called already")
 """,
     # The even rank's thread waits in a call for the odd rank, which comes when it is told to.
     "another thread": """
+y, trip = others.forward(x, topk_idx, topk_weights)
 ended = []
 def call():
     forward()
@@ -53,10 +54,14 @@ else:
     until_in_a_call(thread, mesh.world.watch)
     refused(moeloom.InUseError, mesh.close, "used by another thread")
     refused(moeloom.InUseError, other.barrier, "one thread at a time", "MPI_THREAD_MULTIPLE")
+    refused(moeloom.InUseError, lambda: others.forward(x, topk_idx, topk_weights), "one thread at a time")
+    refused(moeloom.InUseError, lambda: others.backward(trip, x), "one thread at a time")
     assert not ended
     open(COMES, "w").close()
     thread.join()
 assert ended == [True]
+others.backward(trip, x)
+assert other.ep_row.passes.taken() == (1, 1)  # what was refused on one rank is none
 other.barrier()
 forward()
 mesh.close()

@@ -195,16 +195,16 @@ class Experts:
                 keeps_trip: bool) -> Optional[Handle]:
         """Writes y, and returns what the backward takes, if there is to be one."""
         value = c_void_p()
-        self._group.passes.forwards += int(keeps_trip)
         self._group.call(self._forward, library().ml_experts_forward, self.handle.value, byref(weights_of(stacks)), x,
                          topk_idx, topk_weights, y, byref(value) if keeps_trip else None)
+        self._group.passes.forwards += int(keeps_trip)  # not of a rank that was refused alone, and calls again
         return Handle("trip", value.value, "ml_trip_free") if keeps_trip else None
 
     def backward(self, stacks: Stacks, trip: Handle, dy: Array, dx: Optional[Array], d_topk_weights: Optional[Array],
                  targets: Dict[str, Optional[Target]]) -> None:
-        self._group.passes.backwards += 1
         self._group.call(self._backward, library().ml_experts_backward, self.handle.value, byref(weights_of(stacks)),
                          trip.value, dy, dx, d_topk_weights, byref(grads_of(targets)))
+        self._group.passes.backwards += 1
 
     def plan(self, topk_idx: Array) -> Handle:
         """Where rows of these choices go: a trip for `dispatch` and `combine`, as often as wanted."""

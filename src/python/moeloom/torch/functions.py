@@ -156,8 +156,8 @@ class UnpermuteFunction(Function):
         rows, order = given(rows, "rows", "RD"), indices(order, "order", "R")
         topk_weights = given(topk_weights, "topk_weights", "TK")
         y = rows.new_empty(topk_weights.size(0), rows.size(1))
-        _lib.ml_unpermute(view(rows, "rows"), view(order, "order"), view(topk_weights, "topk_weights"), topk_weights.size(1),
-                          view(y))
+        _lib.ml_unpermute(view(rows, "rows"), view(order, "order"), view(topk_weights, "topk_weights"),
+                          topk_weights.size(1), view(y))
         ctx.save_for_backward(rows, order, topk_weights)
         return y
 

@@ -81,9 +81,12 @@ else:
     thread = threading.Thread(target=call, args=(mesh.world,))
     thread.start()
     until_in_a_call(thread, mesh.world.watch)
+    watch = mesh.world.watch
     del mesh, experts
+    assert not watch._ends.is_set()  # a call that goes on is watched
     open(COMES, "w").close()
     thread.join()
+    assert watch._ends.is_set()
 """,
     "after MPI's end": """
 y, trip = forward()

@@ -89,6 +89,7 @@ class Group:
                            "imported")
         with self.lock:
             if self._closed and not self.outlives_close:  # while this thread waited
+                self.watch.close()
                 raise SpentError("the mesh is closed")
             self.watch.now = (what,)
             try:
@@ -98,6 +99,8 @@ class Group:
                 raise
             finally:
                 self.watch.now = None
+                if self._closed:  # by leave(), which let the call be watched
+                    self.watch.close()
 
     def mesh(self, ep: int) -> Tuple[Group, Group]:
         """This rank's ep row and dp column. Collective, as all below but `experts_of`."""
@@ -134,7 +137,7 @@ class Group:
         return [library().ml_group_text(self.value, rank).decode() for rank in range(self.size)]
 
     def leave(self) -> None:
-        """Closed, where another thread is in a call: the handles go with who holds them."""
+        """Closed, where another thread is in a call: the handles go with who holds them, the watch with the call."""
         self._closed = True
 
     def close(self) -> None:

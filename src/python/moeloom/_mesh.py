@@ -65,17 +65,23 @@ def _refuse_a_child() -> None:
 
 
 def _close(*groups: Group) -> None:
-    world = groups[0]  # whose lock is that of its parts
-    world.watch.close()
-    if not world.lock.acquire(blocking=False):  # by a call, maybe of this thread, which the garbage collector cut into
+    lock = groups[0].lock  # that of all of them
+    if not lock.acquire(blocking=False):  # by a call, maybe of this thread, which the garbage collector cut into
         for group in groups:
             group.leave()
-        return
+        if not lock.acquire(blocking=False):  # else the call has ended meanwhile, and did not see it
+            return
     try:
-        for group in groups:
-            group.close()
+        _close_held(*groups)
     finally:
-        world.lock.release()
+        lock.release()
+
+
+def _close_held(*groups: Group) -> None:
+    """By who has the lock."""
+    groups[0].watch.close()
+    for group in groups:
+        group.close()
 
 
 def _dropped(world: Group, *parts: Group) -> None:
@@ -120,9 +126,16 @@ class Mesh:
     def close(self) -> None:
         """Gives its buffers back, as its end does when nobody holds it; what is called on it afterwards is a
         SpentError. Not collective. InUseError while another thread is in a call."""
-        if self._drop.alive and self.world.lock.locked():
+        if not self._drop.alive:
+            return
+        if not self.world.lock.acquire(blocking=False):
             raise InUseError("the mesh is used by another thread; close it when its call has returned")
-        self._drop()
+        try:
+            if self._drop.detach() is not None:
+                job().leave(self.world)
+                _close_held(self.world, self.ep_row, self.dp_column)
+        finally:
+            self.world.lock.release()
 
     def __enter__(self) -> Mesh:
         return self

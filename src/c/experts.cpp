@@ -152,7 +152,8 @@ std::string request_text(const ml_experts_settings& asked) {
 }
 
 Experts opened(ml_group* group, const ml_experts_settings* settings) {
-  Experts experts{group != nullptr ? group->group : std::make_shared<Group>(Communicator::self())};
+  Experts experts{group != nullptr ? group->group
+                                   : held(std::make_unique<Group>(Communicator::self(), false))};
   const Turn turn(*experts.group);
   const Communicator& ranks = experts.group->ranks();
   Call call{.what = "the opening of a layer's experts"};

@@ -24,15 +24,55 @@ std::vector<Index> first_numbers(Index count) {
   return numbers;
 }
 
+/// Of MPI, where it is of one thread at a time.
+struct MpiUse {
+  std::mutex mutex;
+  bool taken = false;
+  std::vector<std::unique_ptr<Group>> ended;  // whose communicators are to be freed
+};
+
+/// Not ended with the process: what waits in it would call MPI.
+MpiUse& mpi_use() {
+  static auto* const held = new MpiUse;
+  return *held;
+}
+
+bool is_thread_of_mpi() {
+  try {
+    require_thread_of_mpi();
+    return true;
+  } catch (const MpiError&) {
+    return false;
+  }
+}
+
+void end(Group* group) noexcept {
+  const std::shared_ptr<Group> row = group->give_up_row();  // it ends after this one, by itself
+  std::unique_ptr<Group> ends(group);
+  if (!group->is_of_mpi() || !mpi_runs() || mpi_is_for_several_threads()) return;
+  MpiUse& use = mpi_use();
+  const std::lock_guard lock(use.mutex);
+  if (use.taken || !is_thread_of_mpi())
+    use.ended.push_back(std::move(ends));
+  else
+    ends.reset();  // with the lock, for which a turn waits
+}
+
 }  // namespace
 
-Group::Group(Communicator ranks)
+std::shared_ptr<Group> held(std::unique_ptr<Group> group) {
+  return {group.release(), end};
+}
+
+Group::Group(Communicator ranks, bool of_mpi)
     : ranks_(std::move(ranks)),
+      of_mpi_(of_mpi),
       door_(ranks_, first_numbers(ranks_.size()), ranks_.size()),
       ranks_per_node_(most_on_a_node(ranks_)) {}
 
 Group::Group(Communicator ranks, const Group& whole, std::vector<Index> numbers)
     : ranks_(std::move(ranks)),
+      of_mpi_(whole.of_mpi_),
       door_(ranks_, std::move(numbers), whole.ranks_.size()),
       ranks_per_node_(whole.ranks_per_node_) {
   door_.set_timeout(whole.door_.timeout());
@@ -90,16 +130,27 @@ void Group::give_back(std::unique_ptr<TripMemory> trip) {
 }
 
 MpiTurn::MpiTurn() {
-  static std::atomic<bool> taken = false;
-  if (mpi_runs() && !mpi_is_for_several_threads())
-    mpi_.emplace(taken,
-                 "another thread is in a call of another group, and MPI was started for one thread at a "
-                 "time; start it at MPI_THREAD_MULTIPLE, or call by turns");
+  if (!mpi_runs() || mpi_is_for_several_threads()) return;
+  MpiUse& use = mpi_use();
+  const std::lock_guard lock(use.mutex);
+  if (use.taken)
+    throw Refusal(ML_IN_USE,
+                  "another thread is in a call of another group, and MPI was started for one thread at a "
+                  "time; start it at MPI_THREAD_MULTIPLE, or call by turns");
+  if (is_thread_of_mpi()) use.ended.clear();
+  use.taken = taken_ = true;
 }
 
-Turn::Turn(Group& group) : own_(group.busy()) {
-  if (group.row() != nullptr) of_row_.emplace(group.row()->busy());
-  if (group.ranks().size() == 1) return;
+MpiTurn::~MpiTurn() {
+  if (!taken_) return;
+  MpiUse& use = mpi_use();
+  const std::lock_guard lock(use.mutex);
+  use.taken = false;
+}
+
+Turn::Turn(Group& group, bool splits) : own_(group.busy()), row_(group.row()) {
+  if (row_) of_row_.emplace(row_->busy());
+  if (group.ranks().size() == 1 && !(splits && group.is_of_mpi())) return;
   if (!mpi_runs()) throw Refusal(ML_MPI, "MPI has ended, and the ranks of the group with it");
   require_thread_of_mpi();
   of_mpi_.emplace();

@@ -48,7 +48,8 @@ struct TripMemory {
 /// Neither moves: dispatchers point to `ranks`.
 class Group {
  public:
-  explicit Group(Communicator ranks);
+  /// of_mpi: its communicator is one of MPI's, also where it is of one rank; not self().
+  Group(Communicator ranks, bool of_mpi);
   /// Ranks [size] of a whole that was divided, by their numbers there.
   Group(Communicator ranks, const Group& whole, std::vector<Index> numbers);
   Group(const Group&) = delete;
@@ -59,8 +60,10 @@ class Group {
   Door& door() { return door_; }
   /// That of this group's ranks, of which every collective call on this group passes the door first: who went
   /// on to a call of the whole is met there by neighbours that did not. null: it was not divided.
-  Group* row() const { return row_.get(); }
+  const std::shared_ptr<Group>& row() const { return row_; }
   void set_row(std::shared_ptr<Group> row);
+  std::shared_ptr<Group> give_up_row() { return std::move(row_); }
+  bool is_of_mpi() const { return of_mpi_; }
   /// Of its own door and of the row's.
   void set_timeout(double seconds);
   /// Door::meet() with an error of this rank, by way of the row's door. Collective.
@@ -87,6 +90,7 @@ class Group {
 
  private:
   Communicator ranks_;
+  bool of_mpi_;
   std::atomic<bool> busy_ = false;
   Door door_;
   std::shared_ptr<Group> row_ = nullptr;
@@ -101,15 +105,22 @@ class Group {
   std::vector<std::unique_ptr<TripMemory>> trips_;
 };
 
+/// Groups are held by this alone. The last holder may be any thread, beside a call of another: where MPI is
+/// not of it then, the communicator is freed at the next MpiTurn.
+std::shared_ptr<Group> held(std::unique_ptr<Group> group);
+
 /// While one lives, MPI is of the calling thread, where it was not started for several at once: two groups of
 /// several ranks do not make it two. Not by waiting: ranks whose threads came in another order would wait for
 /// each other. Throws Refusal.
 class MpiTurn {
  public:
   MpiTurn();
+  ~MpiTurn();
+  MpiTurn(const MpiTurn&) = delete;
+  MpiTurn& operator=(const MpiTurn&) = delete;
 
  private:
-  std::optional<Use> mpi_ = {};
+  bool taken_ = false;
 };
 
 /// While one lives, the group, and the row whose door it passes, are of the calling thread, and so is MPI.
@@ -117,10 +128,12 @@ class MpiTurn {
 /// of another thread alone.
 class Turn {
  public:
-  explicit Turn(Group& group);
+  /// splits: its communicator, for which one rank calls MPI too.
+  explicit Turn(Group& group, bool splits = false);
 
  private:
   Use own_;
+  std::shared_ptr<Group> row_;  // another one may take its place meanwhile
   std::optional<Use> of_row_ = {};
   std::optional<MpiTurn> of_mpi_ = {};
 };

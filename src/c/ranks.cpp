@@ -24,9 +24,9 @@ ml_group* handle_of(std::shared_ptr<Group> group) {
 }
 
 template <typename Open>
-ml_status open(ml_group** group, Open&& open) {
+ml_status open(ml_group** group, bool of_mpi, Open&& open) {
   if (group != nullptr) *group = nullptr;
-  return guarded([&] { given(group, "group") = handle_of(std::make_shared<Group>(open())); });
+  return guarded([&] { given(group, "group") = handle_of(held(std::make_unique<Group>(open(), of_mpi))); });
 }
 
 Group& group_of(ml_group* group) {
@@ -52,8 +52,8 @@ Halves divided(Group& all, Index ep) {
   });
   const Index row = world.rank() / ep, column = world.rank() % ep;
   const auto part = [&](Index color, Index key, std::vector<Index> numbers) {
-    return std::make_shared<Group>(world.split(static_cast<int>(color), static_cast<int>(key)), all,
-                                   std::move(numbers));
+    return held(std::make_unique<Group>(world.split(static_cast<int>(color), static_cast<int>(key)), all,
+                                        std::move(numbers)));
   };
   Halves parts;
   parts.row = part(row, column, numbers_of(row * ep, 1, ep));
@@ -76,7 +76,11 @@ ml_status ml_mpi_start(void) {
 }
 
 ml_status ml_mpi_end(void) {
-  return guarded([] { session().reset(); });
+  return guarded([] {
+    if (!session()) return;
+    const MpiTurn turn;
+    session().reset();
+  });
 }
 
 int32_t ml_mpi_running(void) {
@@ -88,7 +92,7 @@ void ml_abort(int32_t exit_code) {
 }
 
 ml_status ml_group_open(const void* mpi_comm, ml_group** group) {
-  return open(group, [&] {
+  return open(group, mpi_comm != nullptr, [&] {
     if (mpi_comm == nullptr) return moeloom::Communicator::self();
     const MpiTurn turn;
     return moeloom::adopt_at(mpi_comm);
@@ -96,7 +100,7 @@ ml_status ml_group_open(const void* mpi_comm, ml_group** group) {
 }
 
 ml_status ml_group_world(ml_group** group) {
-  return open(group, [] {
+  return open(group, true, [] {
     const MpiTurn turn;
     return moeloom::adopt_at(nullptr);
   });
@@ -108,7 +112,7 @@ ml_status ml_group_mesh(ml_group* world, int64_t ep, ml_group** ep_row, ml_group
   return guarded([&] {
     Group& all = group_of(world);
     ml_group *&row = given(ep_row, "ep_row"), *&column = given(dp_column, "dp_column");
-    const Turn turn(all);
+    const Turn turn(all, true);
     Halves parts = divided(all, ep);
     row = handle_of(std::move(parts.row));
     column = handle_of(std::move(parts.column));

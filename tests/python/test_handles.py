@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ranks import LAYER, succeeds
 
 REFUSED = LAYER + """
+from moeloom._library import library
 mesh, other = moeloom.mesh(ep=2), moeloom.mesh(ep=2)
 experts, others = layer(mesh, 3), layer(other, 3)
 odd = mesh.rank == 1
@@ -56,6 +57,7 @@ else:
     refused(moeloom.InUseError, other.barrier, "one thread at a time", "MPI_THREAD_MULTIPLE")
     refused(moeloom.InUseError, lambda: others.forward(x, topk_idx, topk_weights), "one thread at a time")
     refused(moeloom.InUseError, lambda: others.backward(trip, x), "one thread at a time")
+    refused(moeloom.InUseError, library().ml_mpi_end, "one thread at a time")
     assert not ended
     open(COMES, "w").close()
     thread.join()

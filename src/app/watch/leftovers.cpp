@@ -70,9 +70,8 @@ Leftovers find_leftovers(pid_t process) {
     if (at == std::string::npos) continue;
     const fs::path file = line.substr(at);
     const std::string name = file.filename().string();
-    if (file.parent_path() == "/dev/shm" &&
-        (name.starts_with("vader_segment.") || name.starts_with("sm_segment.")))
-      left.segments.push_back(file);
+    // In /dev/shm, or where btl_vader_backing_directory says.
+    if (name.starts_with("vader_segment.") || name.starts_with("sm_segment.")) left.segments.push_back(file);
     const bool of_session =
         line.find("/ompi.") != std::string::npos || line.find("/prte") != std::string::npos;
     if (of_session && left.session.empty()) note_session(file, left);

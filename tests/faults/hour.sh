@@ -63,14 +63,23 @@ ended=${EPOCHREALTIME/,/.}
 number() { awk -v field="\"$1\":" '(at = index($0, field)) { print substr($0, at + length(field)) + 0 }' CONVFMT=%.6f OFMT=%.6f "$2"; }
 [[ -f $run/restarts.jsonl ]] || { echo "no rank was killed in $minutes minutes; give more" >&2; exit 1; }
 grep -h 'go-on:' "$work/log"
-number seconds "$run/metrics.jsonl" | awk -v first="$(number started "$run/restarts.jsonl" | head -n 1)" -v ended="$ended" \
-  -v again="$(number lost_seconds "$run/restarts.jsonl" | awk '{ s += $1 } END { print s + 0 }')" \
+sum() { number "$1" "$run/$2" | awk '{ s += $1 } END { printf "%.6f", s }'; }
+# Seconds of a step are those of its slowest rank, so that their sum may be more than there were: what was not training
+# is counted too, and the smaller share holds.
+awk -v first="$(number started "$run/restarts.jsonl" | head -n 1)" -v ended="$ended" -v steps="$(wc -l < "$run/metrics.jsonl")" \
+  -v trained="$(sum seconds metrics.jsonl)" -v again="$(sum lost_seconds restarts.jsonl)" \
+  -v starting="$(sum start_seconds metrics.jsonl)" -v saving="$(sum save_seconds metrics.jsonl)" \
+  -v validating="$(sum eval_seconds metrics.jsonl)" -v lost="$(sum lost_starting restarts.jsonl)" \
+  -v away="$(paste <(number started "$run/restarts.jsonl" | tail -n +2) <(number ended "$run/restarts.jsonl" | head -n -1) |
+    awk '{ s += $1 - $2 } END { print s + 0 }')" \
   -v restarts="$(grep -vc '"exit_code":75,' "$run/restarts.jsonl")" -v kills="$kills" -v bytes="$(du -sh "$run" | cut -f 1)" '
-  { trained += $1 }
-  END {
+  BEGIN {
     wall = ended - first
-    printf "%d ranks killed, %d starts again, %d steps, run folder %s\n", kills, restarts, NR, bytes
-    printf "trained %.1f s of %.1f s: %.4f\n", trained, wall, trained / wall
-    printf "steps done again %.1f s (%.4f)\n", again, again / wall
-    printf "starting, saving, ending %.1f s (%.4f)\n", wall - trained - again, (wall - trained - again) / wall
+    rest = again + starting + lost + saving + validating + away
+    share = trained < wall - rest ? trained / wall : 1 - rest / wall
+    printf "%d ranks killed, %d starts again, %d steps, run folder %s\n", kills, restarts, steps, bytes
+    printf "trained %.1f s of %.1f s by its lines; %.1f s were something else\n", trained, wall, rest
+    printf "share %.4f\n", share
+    printf "steps done again %.1f s, starting %.1f s, saving %.1f s, validating %.1f s, between jobs %.1f s\n",
+      again, starting + lost, saving, validating, away
   }'

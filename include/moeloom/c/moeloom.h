@@ -230,9 +230,9 @@ ml_status ml_unpermute_grad(const ml_array* dy, const ml_array* rows, const ml_a
 
 // Starts MPI at MPI_THREAD_SERIALIZED; ML_MPI where it runs, or ran, already. Every rank of the job calls it.
 ml_status ml_mpi_start(void);
-// Ends what ml_mpi_start() began, with every rank; nothing where it did not. ML_IN_USE while another thread is
-// in a call on ranks. A call on several ranks is ML_MPI after the end of MPI, by whomever; handles may still be
-// closed.
+// Ends what ml_mpi_start() began, with every rank; nothing where it did not. ML_IN_USE while another thread
+// is in a call on ranks. A call on several ranks is ML_MPI after the end of MPI, by whomever; handles may
+// still be closed.
 ml_status ml_mpi_end(void);
 // 1 between the start and the end of MPI, whoever called them.
 int32_t ml_mpi_running(void);

@@ -83,7 +83,7 @@ std::string_view DocumentReader::rest() {
   if (place_.offset > std::ssize(all))
     throw IoError(file.string() + ": its text has " + std::to_string(all.size()) +
                   " bytes; reading cannot go on at byte " + std::to_string(place_.offset) +
-                  "; begin anew (--overwrite true)");
+                  "; begin anew (`overwrite` true)");
   return all.substr(static_cast<std::size_t>(place_.offset));
 }
 

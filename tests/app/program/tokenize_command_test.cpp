@@ -3,6 +3,8 @@
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/text/tokenizer.hpp"
 
+#include <tuple>
+
 #include "program/program_testing.hpp"
 #include "support/files.hpp"
 #include "support/golden.hpp"

@@ -15,11 +15,19 @@ build() { # name, targets, then options of cmake
   return 1
 }
 
-clang_of() { # a library that it has to have, or nothing
+library_of() { # compiler, name: Debian has what belongs to one of several compilers where none of them looks
+  local path
+  for path in "$("$1" -print-file-name="$2")" "$("$1" -print-resource-dir)/../../$2"; do
+    if [[ -e $path ]]; then realpath "$path" && return; fi
+  done
+  return 1
+}
+
+clang_of() { # a library that it has to have
   local name
   for name in clang++ clang++-{22,21,20,19,18,17,16}; do
     command -v "$name" > /dev/null && (($("$name" -dumpversion | cut -d. -f1) >= 16)) &&
-      [[ -z ${1:-} || -e $("$name" -print-file-name="$1") ]] && echo "$name" && return
+      library_of "$name" "$1" > /dev/null && echo "$name" && return
   done
   return 1
 }

@@ -62,7 +62,7 @@ fuzz_target() { # target
 
 check_fuzz() {
   local compiler commit failed=0 item items room
-  compiler=$(clang_of) || return $skipped
+  compiler=$(clang_of libomp.so) || return $skipped
   fuzz_build fuzz "$compiler" -DMOELOOM_SANITIZE=address,undefined || return 1
   fuzz_build fuzz-fast "$compiler" || return 1
   "$builds/fuzz/write_seeds" "$builds/fuzz/seeds" > "$builds/fuzz.targets" || return 1

@@ -28,7 +28,7 @@ check_tsan() {
   # Threads here are OpenMP's. What GCC's library orders is not seen; clang's tells by way of archer.
   local compiler archer commit failed=0 room item ranks items
   compiler=$(clang_of libarcher.so) || return $skipped
-  archer=$("$compiler" -print-file-name=libarcher.so)
+  archer=$(library_of "$compiler" libarcher.so)
   items=$(printf '%s\n' "base 1" "io 1" "kernels 12" "moe 8" "train 16" | items_of)
   [[ -n $items ]] || return 0
   build tsan "$(programs_of "$items")" -DMOELOOM_SANITIZE=thread -DCMAKE_BUILD_TYPE=Check \

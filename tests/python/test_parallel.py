@@ -218,6 +218,15 @@ class Refusals(unittest.TestCase):
             layer(tokens_of(0, 2))
     layer(tokens_of(0, 2)).sum().backward()
     mt.finish_gradients(layer)
+    from moeloom.torch._dispatch import Layer, through
+    mesh, x = meshes[-1], tokens_of(mesh.rank, 2).reshape(-1, 16).requires_grad_()
+    place = Layer(mesh, 4, mesh.next_layer())
+    forward = lambda topk_idx: through(lambda rows, counts: rows, x, topk_idx, torch.ones(len(x), 1), place)
+    mesh.ep_row.passes.taken()
+    if mesh.rank:
+        says(lambda: forward(torch.zeros(len(x), 1)))
+    forward(torch.zeros(len(x), 1, dtype=torch.int64)).sum().backward()
+    assert mesh.ep_row.passes.taken() == (1, 1)  # what was refused on one rank is none
     """)
         out = succeeds(2, code)
         for words in ("alltoall: ", "this rank has its share of the experts alone", "torch.float64",

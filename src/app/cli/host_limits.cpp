@@ -7,6 +7,7 @@
 #include "moeloom/run/options.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
@@ -51,7 +52,9 @@ bool chooses(const std::string& list, std::initializer_list<const char*> names) 
 int open_mpi_version() {
   constexpr std::string_view kName = "Open MPI v";
   const std::string_view text = mpi_library_version();
-  return text.starts_with(kName) ? std::atoi(text.data() + kName.size()) : 0;
+  int version = 0;
+  if (text.starts_with(kName)) std::from_chars(text.data() + kName.size(), text.data() + text.size(), version);
+  return version;
 }
 
 /// Whether ranks of a host talk by Open MPI's own shared memory, which 4 calls vader and 5 sm.

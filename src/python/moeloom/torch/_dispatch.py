@@ -150,12 +150,11 @@ def in_graph(rows: torch.Tensor) -> torch.Tensor:
     return rows if rows.requires_grad or not torch.is_grad_enabled() else rows.detach().requires_grad_()
 
 
-class _Counted(Function):
-    """apply(x, passes) -> x, whose forward and backward count."""
+class _CountsBackward(Function):
+    """apply(x, passes) -> x, whose backward counts: it comes on every rank, also on one without a row."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, passes: Passes) -> torch.Tensor:
-        passes.forwards += 1
         ctx.passes = passes
         return x.view_as(x)
 
@@ -167,11 +166,18 @@ class _Counted(Function):
 
 
 @outside_graphs
-def _counted(x: torch.Tensor, layer: Layer) -> torch.Tensor:
+def _counting(x: torch.Tensor, layer: Layer) -> Tuple[torch.Tensor, Optional[Passes]]:
+    """x, and where its forward counts once no rank can refuse it any more; None: it has no backward."""
     if layer.mesh is None or not x.requires_grad or not torch.is_grad_enabled():
-        return x
-    y: torch.Tensor = _Counted.apply(x, group_of(layer.mesh).passes)
-    return y
+        return x, None
+    passes = group_of(layer.mesh).passes
+    return _CountsBackward.apply(x, passes), passes
+
+
+@outside_graphs
+def _count_forward(passes: Optional[Passes]) -> None:
+    if passes is not None:
+        passes.forwards += 1
 
 
 Products = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -181,14 +187,16 @@ def through(products: Products, x: torch.Tensor, topk_idx: torch.Tensor, topk_we
             scales_inputs: bool = False) -> torch.Tensor:
     """x [T, D] -> sums of weight * products(rows [R, D], counts [e]), which is of this rank's experts; where the model
     scales inputs, of products(weight * rows, counts)."""
-    x = _counted(x, layer)
+    x, passes = _counting(x, layer)
     if not layer.is_shared:
         rows, order, counts = PermuteFunction.apply(x, topk_idx, layer.num_experts)
+        _count_forward(passes)
         if not scales_inputs:
             return UnpermuteFunction.apply(products(rows, counts), order, topk_weights)
         rows = rows * topk_weights.reshape(-1, 1)[order]
         return UnpermuteFunction.apply(products(rows, counts), order, torch.ones_like(topk_weights))
     rows, row_weights, counts, trip = DispatchFunction.apply(x, topk_idx, topk_weights, layer)
+    _count_forward(passes)
     if scales_inputs:
         return CombineFunction.apply(products(rows * row_weights.unsqueeze(1), counts), trip)
     return CombineFunction.apply(products(rows, counts), trip, row_weights)

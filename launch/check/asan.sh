@@ -40,7 +40,7 @@ items_of_asan() { # "room test" or "room test@part/parts"
 targets_for() { # room, or nothing
   case $1 in
     cluster | faults | pairs) echo moeloom ;;
-    c) echo tests_c c_mpi_start c_mpi_end ;;
+    c) echo tests_c c_mpi_start c_mpi_end c_mpi_close ;;
     python) echo moeloom moeloom_c ;;
     "" | example) echo all ;;
     *) echo "tests_$1" ;;

@@ -6,6 +6,7 @@
 #include "moeloom/c/moeloom.h"
 
 #include <array>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ class Door {
   double timeout() const { return timeout_; }
   void set_timeout(double seconds) { timeout_ = seconds; }
   /// Who does not come may wait for somebody at another door before.
-  void set_behind_another() { behind_another_ = true; }
+  void set_behind_another(bool is) { behind_another_ = is; }
 
  private:
   struct Told;
@@ -55,7 +56,7 @@ class Door {
   Meeting meeting_;
   std::vector<Index> names_;
   Index all_;
-  double timeout_ = 0;
+  std::atomic<double> timeout_ = 0;  // which may be set beside a meeting
   bool behind_another_ = false;
   std::int64_t calls_ = 0;
   std::array<Index, 2> largest_ = {};

@@ -24,19 +24,6 @@ std::vector<Index> first_numbers(Index count) {
   return numbers;
 }
 
-/// Of MPI, where it is of one thread at a time.
-struct MpiUse {
-  std::mutex mutex;
-  bool taken = false;
-  std::vector<std::unique_ptr<Group>> ended;  // whose communicators are to be freed
-};
-
-/// Not ended with the process: what waits in it would call MPI.
-MpiUse& mpi_use() {
-  static auto* const held = new MpiUse;
-  return *held;
-}
-
 bool is_thread_of_mpi() {
   try {
     require_thread_of_mpi();
@@ -46,16 +33,47 @@ bool is_thread_of_mpi() {
   }
 }
 
+}  // namespace
+
+/// Whose communicators are to be freed; a chain, because what waits must not need memory.
+struct EndedGroups {
+  std::unique_ptr<Group> last;
+  void add(std::unique_ptr<Group> group) {
+    group->ended_before_ = std::move(last);
+    last = std::move(group);
+  }
+  void free() {
+    while (last) last = std::move(last->ended_before_);
+  }
+};
+
+namespace {
+
+/// Who calls MPI.
+struct MpiUse {
+  std::mutex mutex;
+  Index turns = 0;
+  bool ends = false;
+  EndedGroups ended;
+};
+
+/// Not ended with the process: what waits in it would call MPI.
+MpiUse& mpi_use() {
+  static auto* const held = new MpiUse;
+  return *held;
+}
+
+/// With the lock: MPI, which may have ended, is asked nothing while somebody ends it.
 void end(Group* group) noexcept {
-  const std::shared_ptr<Group> row = group->give_up_row();  // it ends after this one, by itself
   std::unique_ptr<Group> ends(group);
-  if (!group->is_of_mpi() || !mpi_runs() || mpi_is_for_several_threads()) return;
+  if (!ends->members()->of_mpi) return;
+  ends->release();
   MpiUse& use = mpi_use();
   const std::lock_guard lock(use.mutex);
-  if (use.taken || !is_thread_of_mpi())
-    use.ended.push_back(std::move(ends));
+  if (use.ends || (mpi_runs() && !mpi_is_for_several_threads()))
+    use.ended.add(std::move(ends));
   else
-    ends.reset();  // with the lock, for which a turn waits
+    ends.reset();
 }
 
 }  // namespace
@@ -64,33 +82,43 @@ std::shared_ptr<Group> held(std::unique_ptr<Group> group) {
   return {group.release(), end};
 }
 
-Group::Group(Communicator ranks, bool of_mpi)
-    : ranks_(std::move(ranks)),
-      of_mpi_(of_mpi),
-      door_(ranks_, first_numbers(ranks_.size()), ranks_.size()),
-      ranks_per_node_(most_on_a_node(ranks_)) {}
+Members::Members(Communicator members, bool are_of_mpi, std::vector<Index> numbers, Index all,
+                 Index most_on_a_node)
+    : ranks(std::move(members)),
+      of_mpi(are_of_mpi),
+      door(ranks, std::move(numbers), all),
+      ranks_per_node(most_on_a_node) {}
 
-Group::Group(Communicator ranks, const Group& whole, std::vector<Index> numbers)
-    : ranks_(std::move(ranks)),
-      of_mpi_(whole.of_mpi_),
-      door_(ranks_, std::move(numbers), whole.ranks_.size()),
-      ranks_per_node_(whole.ranks_per_node_) {
-  door_.set_timeout(whole.door_.timeout());
+Group::Group(Communicator ranks, bool of_mpi) {
+  const Index size = ranks.size(), most = most_on_a_node(ranks);
+  members_ = std::make_shared<Members>(std::move(ranks), of_mpi, first_numbers(size), size, most);
 }
 
-void Group::set_row(std::shared_ptr<Group> row) {
+Group::Group(Communicator ranks, const Group& whole, std::vector<Index> numbers)
+    : members_(std::make_shared<Members>(std::move(ranks), whole.members_->of_mpi, std::move(numbers),
+                                         whole.ranks().size(), whole.members_->ranks_per_node)) {
+  door().set_timeout(whole.members_->door.timeout());
+}
+
+std::shared_ptr<Members> Group::row() const {
+  const std::lock_guard lock(mutex_);
+  return row_;
+}
+
+void Group::set_row(std::shared_ptr<Members> row) {
+  door().set_behind_another(row->ranks.size() > 1);
+  const std::lock_guard lock(mutex_);
   row_ = std::move(row);
-  if (row_->ranks_.size() > 1) door_.set_behind_another();
 }
 
 void Group::set_timeout(double seconds) {
-  door_.set_timeout(seconds);
-  if (row_) row_->door_.set_timeout(seconds);
+  door().set_timeout(seconds);
+  if (const auto row = this->row()) row->door.set_timeout(seconds);
 }
 
 void Group::meet(const Call& call, ml_status status, const std::string& error) {
-  if (row_ && row_->ranks_.size() > 1 && ranks_.size() > 1) row_->door_.meet({call.what});
-  if (ranks_.size() > 1) return door_.meet(call, status, error);
+  if (row_ && row_->ranks.size() > 1 && ranks().size() > 1) row_->door.meet({call.what});
+  if (ranks().size() > 1) return door().meet(call, status, error);
   if (status != ML_OK) throw Refusal(status, error);
 }
 
@@ -98,17 +126,17 @@ const RunFacts& Group::row_facts(Index pretended_nodes) {
   const auto known = row_facts_.find(pretended_nodes);
   if (known != row_facts_.end()) return known->second;
   const Layout layout{
-      .ranks_per_node = ranks_per_node_, .threads = threads(), .pretended_nodes = pretended_nodes};
-  return row_facts_[pretended_nodes] = find_row_facts(ranks_, layout);
+      .ranks_per_node = members_->ranks_per_node, .threads = threads(), .pretended_nodes = pretended_nodes};
+  return row_facts_[pretended_nodes] = find_row_facts(ranks(), layout);
 }
 
 Way& Group::way(const WayKey& key) {
   std::unique_ptr<Way>& way = ways_[key];
   if (way) return *way;
   DispatcherSettings opened =
-      open_dispatcher(key.kind, ranks_, key.num_experts, {.pretended_nodes = key.pretended_nodes});
+      open_dispatcher(key.kind, ranks(), key.num_experts, {.pretended_nodes = key.pretended_nodes});
   opened.chunks = key.chunks;
-  way = std::make_unique<Way>(ranks_, key.num_experts, opened);
+  way = std::make_unique<Way>(ranks(), key.num_experts, opened);
   return *way;
 }
 
@@ -129,31 +157,38 @@ void Group::give_back(std::unique_ptr<TripMemory> trip) {
   trips_.push_back(std::move(trip));
 }
 
-MpiTurn::MpiTurn() {
-  if (!mpi_runs() || mpi_is_for_several_threads()) return;
+MpiTurn::MpiTurn(For purpose) {
   MpiUse& use = mpi_use();
   const std::lock_guard lock(use.mutex);
-  if (use.taken)
+  if (use.ends) throw Refusal(ML_IN_USE, "another thread ends MPI");
+  if (use.turns > 0 && !mpi_is_for_several_threads())
     throw Refusal(ML_IN_USE,
                   "another thread is in a call of another group, and MPI was started for one thread at a "
                   "time; start it at MPI_THREAD_MULTIPLE, or call by turns");
-  if (is_thread_of_mpi()) use.ended.clear();
-  use.taken = taken_ = true;
+  if (use.turns > 0 && purpose == For::kEnd)
+    throw Refusal(ML_IN_USE, "another thread is in a call on ranks; MPI ends when it has returned");
+  const bool has_mpi = mpi_runs();
+  if (!has_mpi || is_thread_of_mpi()) use.ended.free();
+  if (!has_mpi) return;
+  ++use.turns;
+  use.ends = purpose == For::kEnd;
+  has_mpi_ = true;
 }
 
 MpiTurn::~MpiTurn() {
-  if (!taken_) return;
+  if (!has_mpi_) return;
   MpiUse& use = mpi_use();
   const std::lock_guard lock(use.mutex);
-  use.taken = false;
+  --use.turns;
+  use.ends = false;
 }
 
-Turn::Turn(Group& group, bool splits) : own_(group.busy()), row_(group.row()) {
-  if (row_) of_row_.emplace(row_->busy());
-  if (group.ranks().size() == 1 && !(splits && group.is_of_mpi())) return;
-  if (!mpi_runs()) throw Refusal(ML_MPI, "MPI has ended, and the ranks of the group with it");
-  require_thread_of_mpi();
+Turn::Turn(Group& group, bool splits) : own_(group.members()->busy), row_(group.row()) {
+  if (row_) of_row_.emplace(row_->busy);
+  if (group.ranks().size() == 1 && !(splits && group.members()->of_mpi)) return;
   of_mpi_.emplace();
+  if (!of_mpi_->has_mpi()) throw Refusal(ML_MPI, "MPI has ended, and the ranks of the group with it");
+  require_thread_of_mpi();
 }
 
 void Group::release() {

@@ -45,26 +45,33 @@ struct TripMemory {
   ChosenExperts chosen() const { return {topk_idx, topk_weights, top_k}; }
 };
 
-/// Neither moves: dispatchers point to `ranks`.
+/// Ranks and where they meet: of a group, and of the groups whose calls pass its door, which live longer.
+/// Does not move: dispatchers and the door point to `ranks`.
+struct Members {
+  Members(Communicator members, bool are_of_mpi, std::vector<Index> numbers, Index all, Index most_on_a_node);
+  Communicator ranks;
+  bool of_mpi;  // also where the communicator is of one rank; not self()
+  Door door;
+  std::atomic<bool> busy = false;
+  Index ranks_per_node;  // of the whole, on the node with the most
+};
+
 class Group {
  public:
-  /// of_mpi: its communicator is one of MPI's, also where it is of one rank; not self().
   Group(Communicator ranks, bool of_mpi);
   /// Ranks [size] of a whole that was divided, by their numbers there.
   Group(Communicator ranks, const Group& whole, std::vector<Index> numbers);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  const Communicator& ranks() const { return ranks_; }
-  std::atomic<bool>& busy() { return busy_; }
-  Door& door() { return door_; }
-  /// That of this group's ranks, of which every collective call on this group passes the door first: who went
-  /// on to a call of the whole is met there by neighbours that did not. null: it was not divided.
-  const std::shared_ptr<Group>& row() const { return row_; }
-  void set_row(std::shared_ptr<Group> row);
-  std::shared_ptr<Group> give_up_row() { return std::move(row_); }
-  bool is_of_mpi() const { return of_mpi_; }
-  /// Of its own door and of the row's.
+  const std::shared_ptr<Members>& members() const { return members_; }
+  const Communicator& ranks() const { return members_->ranks; }
+  Door& door() { return members_->door; }
+  /// Whose door every collective call on this group passes first: who went on to a call of the whole is met
+  /// there by neighbours that did not. null: it was not divided. From any thread.
+  std::shared_ptr<Members> row() const;
+  void set_row(std::shared_ptr<Members> row);
+  /// Of its own door and of the row's. From any thread.
   void set_timeout(double seconds);
   /// Door::meet() with an error of this rank, by way of the row's door. Collective.
   void meet(const Call& call, ml_status status = ML_OK, const std::string& error = {});
@@ -89,38 +96,41 @@ class Group {
   void release();
 
  private:
-  Communicator ranks_;
-  bool of_mpi_;
-  std::atomic<bool> busy_ = false;
-  Door door_;
-  std::shared_ptr<Group> row_ = nullptr;
-  Index ranks_per_node_;  // of the whole, on the node with the most
+  friend struct EndedGroups;
+  std::shared_ptr<Members> members_;
+  std::shared_ptr<Members> row_ = nullptr;
   std::map<Index, RunFacts> row_facts_;
   std::map<WayKey, std::unique_ptr<Way>> ways_;
   Index numbers_ = 0;
   MoeWorkspace workspace_;
   PhaseClock clock_;
   std::vector<std::string> texts_ = {};
-  std::mutex mutex_;  // of trips_
+  mutable std::mutex mutex_;  // of row_ and trips_
   std::vector<std::unique_ptr<TripMemory>> trips_;
+  std::unique_ptr<Group> ended_before_;  // where this one waits for the next MpiTurn
 };
 
-/// Groups are held by this alone. The last holder may be any thread, beside a call of another: where MPI is
-/// not of it then, the communicator is freed at the next MpiTurn.
+/// Groups are held by this alone. The last holder may be any thread, beside a call of another or one that the
+/// program itself makes of MPI: what MPI has of the group is freed at the next MpiTurn, but where MPI is for
+/// several threads at once.
 std::shared_ptr<Group> held(std::unique_ptr<Group> group);
 
-/// While one lives, MPI is of the calling thread, where it was not started for several at once: two groups of
-/// several ranks do not make it two. Not by waiting: ranks whose threads came in another order would wait for
-/// each other. Throws Refusal.
+/// While one lives, MPI goes on, and is of the calling thread, where it was not started for several at once:
+/// two groups of several ranks do not make it two. Not by waiting: ranks whose threads came in another order
+/// would wait for each other.
 class MpiTurn {
  public:
-  MpiTurn();
+  enum class For { kCall, kEnd };
+  /// kEnd: of this thread alone in any case. Throws Refusal.
+  explicit MpiTurn(For purpose = For::kCall);
   ~MpiTurn();
   MpiTurn(const MpiTurn&) = delete;
   MpiTurn& operator=(const MpiTurn&) = delete;
+  /// Whether MPI was running when it began.
+  bool has_mpi() const { return has_mpi_; }
 
  private:
-  bool taken_ = false;
+  bool has_mpi_ = false;
 };
 
 /// While one lives, the group, and the row whose door it passes, are of the calling thread, and so is MPI.
@@ -132,10 +142,10 @@ class Turn {
   explicit Turn(Group& group, bool splits = false);
 
  private:
+  std::optional<MpiTurn> of_mpi_ = {};  // until a row that has been replaced is gone
   Use own_;
-  std::shared_ptr<Group> row_;  // another one may take its place meanwhile
+  std::shared_ptr<Members> row_;
   std::optional<Use> of_row_ = {};
-  std::optional<MpiTurn> of_mpi_ = {};
 };
 
 /// The begin of every collective call: `phase`, which may fail on one rank alone and moves no data; then

@@ -58,7 +58,7 @@ Halves divided(Group& all, Index ep) {
   Halves parts;
   parts.row = part(row, column, numbers_of(row * ep, 1, ep));
   parts.column = part(column, row, numbers_of(column, ep, world.size() / ep));
-  for (Group* group : {&all, parts.column.get()}) group->set_row(parts.row);
+  for (Group* group : {&all, parts.column.get()}) group->set_row(parts.row->members());
   return parts;
 }
 
@@ -77,8 +77,7 @@ ml_status ml_mpi_start(void) {
 
 ml_status ml_mpi_end(void) {
   return guarded([] {
-    if (!session()) return;
-    const MpiTurn turn;
+    const MpiTurn turn(MpiTurn::For::kEnd);
     session().reset();
   });
 }
@@ -195,7 +194,7 @@ const char* ml_group_text(const ml_group* group, int64_t rank) {
 ml_status ml_group_release(ml_group* group) {
   return guarded([&] {
     Group& all = group_of(group);
-    const Use use(all.busy());
+    const Use use(all.members()->busy);
     all.release();
   });
 }

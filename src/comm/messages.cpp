@@ -35,8 +35,10 @@ class RequestList {
   RequestList() = default;
   RequestList(const RequestList&) = delete;
   RequestList& operator=(const RequestList&) = delete;
-  /// Of an exchange that an exception ended: nobody waits for these any more, and the job is about to end.
+  /// Of an exchange that an exception ended: nobody waits for these any more, and the job is about to end or
+  /// MPI has ended.
   ~RequestList() {
+    if (!mpi_is_running()) return;
     for (MPI_Request& request : requests_)
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
@@ -108,7 +110,9 @@ struct Messages::Requests {
   std::vector<Departure> departures;
   std::vector<Index> letter_of;  // each piece
 
-  ~Requests() { receives.cancel(); }
+  ~Requests() {
+    if (mpi_is_running()) receives.cancel();
+  }
 
   void note_arrival(Index piece) { --letters[at(letter_of[at(piece)])].travelling; }
 };

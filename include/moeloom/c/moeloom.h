@@ -231,8 +231,8 @@ ml_status ml_unpermute_grad(const ml_array* dy, const ml_array* rows, const ml_a
 // Starts MPI at MPI_THREAD_SERIALIZED; ML_MPI where it runs, or ran, already. Every rank of the job calls it.
 ml_status ml_mpi_start(void);
 // Ends what ml_mpi_start() began, with every rank; nothing where it did not. ML_IN_USE while another thread
-// is in a call on ranks. A call on several ranks is ML_MPI after the end of MPI, by whomever; handles may
-// still be closed.
+// is in a call on ranks, or in this one. A call on several ranks is ML_MPI after the end of MPI, by whomever;
+// handles may still be closed.
 ml_status ml_mpi_end(void);
 // 1 between the start and the end of MPI, whoever called them.
 int32_t ml_mpi_running(void);
@@ -281,7 +281,8 @@ ml_status ml_group_gather_text(ml_group* group, const char* text);
 const char* ml_group_text(const ml_group* group, int64_t rank);
 // Gives back the buffers that layers share and trips that nobody holds; the next call makes them anew.
 ml_status ml_group_release(ml_group* group);
-// From any thread, beside calls of other groups too: what MPI has of it is then given back by the next call.
+// From any thread, also beside calls of MPI: what MPI has of it is given back by the next call on ranks, and
+// at MPI_THREAD_MULTIPLE at once.
 void ml_group_close(ml_group* group);
 
 // ---- a layer's experts ----

@@ -53,7 +53,8 @@ int open_mpi_version() {
   constexpr std::string_view kName = "Open MPI v";
   const std::string_view text = mpi_library_version();
   int version = 0;
-  if (text.starts_with(kName)) std::from_chars(text.data() + kName.size(), text.data() + text.size(), version);
+  if (text.starts_with(kName))
+    std::from_chars(text.data() + kName.size(), text.data() + text.size(), version);
   return version;
 }
 

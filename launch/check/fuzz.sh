@@ -32,7 +32,7 @@ fuzz_one() { # folder of the programs, target, then options of libFuzzer
 
 # Of the last piece; those that read the corpus again do not count.
 executions_of() { # target
-  awk '$2 == "INITED" { read = substr($1, 2) } /^stat::number_of_executed_units/ { all = $2 }
+  awk '$2 == "INITED" { read = substr($1, 2) + 0 } /^stat::number_of_executed_units/ { all = $2 + 0 }
     END { print (all > read ? all - read : 0) }' "$builds/fuzz/$1.log"
 }
 

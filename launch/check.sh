@@ -28,7 +28,7 @@ builds=${MOELOOM_CHECK_BUILD:-$source/build-check}
 read -ra by <<< "${MOELOOM_CHECK_BY:-}"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 mkdir -p "$builds/state"
-skipped=77
+skipped=77 nothing=78
 for part in record build asan others fuzz load ci; do
   # shellcheck disable=SC1090
   . "launch/check/$part.sh"
@@ -50,7 +50,8 @@ check() { # arguments; a function, so that an edit does not change what is runni
     esac
     shift
   done
-  if [[ ${parts[*]} = none || ! $runs =~ ^[0-9]+$ || ! $shard =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]]; then
+  if [[ ${parts[*]} = none || ! $runs =~ ^[0-9]+$ || ! $shard =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] ||
+    ((${shard%/*} > ${shard#*/})); then
     sed -n '2,/^set /p' launch/check.sh | sed '$d;s/^# \{0,1\}//' >&2
     exit 2
   fi
@@ -62,11 +63,12 @@ check() { # arguments; a function, so that an edit does not change what is runni
     case $result in
       0) said=passed ;;
       "$skipped") said="skipped: the tool is not there" ;;
+      "$nothing") said="had nothing to do" ;;
       *) said=FAILED && failed=1 ;;
     esac
-    summary+=("check: $part ${shard/#1\/1/} $said, $((SECONDS - begin)) s")
+    summary+=("check: $part $([[ $shard = 1/1 ]] || echo "$shard ")$said, $((SECONDS - begin)) s")
   done
-  printf '%s\n' "${summary[@]//  / }"
+  printf '%s\n' "${summary[@]}"
   return $failed
 }
 check "$@"; exit

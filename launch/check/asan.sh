@@ -40,6 +40,7 @@ items_of_asan() { # "room test" or "room test@part/parts"
 targets_for() { # room, or nothing
   case $1 in
     cluster | faults | pairs) echo moeloom ;;
+    report) echo tests_report moeloom ;;
     c) echo tests_c c_mpi_start c_mpi_end c_mpi_close ;;
     python) echo moeloom moeloom_c ;;
     "" | example) echo all ;;
@@ -54,9 +55,9 @@ rooms_of_asan() {
 
 # Runs tests by name, of one room, and keeps what ctest says of each. 1 where one failed.
 run_by_ctest() { # room, tests
-  local room=$1 log=$builds/asan-tests.log part="" names failed=0 name said
+  local room=$1 log=$builds/asan-tests.log part="" names failed=0 name said count=0
   shift
-  names=$(printf '|%s' "${@//./\\.}")
+  names=$(printf '|%s' "$@" | sed 's/[][.^$*+?(){}\\]/\\&/g')
   if [[ $1 = *@* ]]; then
     part=${1#*@} names="|${1%@*}"
     export GTEST_TOTAL_SHARDS=${part#*/} GTEST_SHARD_INDEX=$((${part%/*} - 1))
@@ -71,8 +72,10 @@ run_by_ctest() { # room, tests
       *) said=failed failed=1 ;;
     esac
     keep asan "$room" "$name${part:+@$part}" "$said" 1
+    count=$((count + 1))
     [[ $said != failed ]] || echo "asan: $name${part:+@$part} FAILED"
   done < <(sed -n 's:^ *[0-9]*/[0-9]* Test *#[0-9]*\: \([^ ]*\) \.*\(.*\):\1 \2:p' "$log")
+  ((count == $#)) || { echo "asan: $count of $# tests have run: $*" && failed=1; }
   ((failed == 0)) || { cat "$log" && cat "$log" >> "$builds/asan-failed.log"; }
   return $failed
 }
@@ -93,6 +96,5 @@ check_asan() {
     batch+=("$test") batch_room=$room
   done < <(still_to_do asan <<< "$items")
   ((${#batch[@]} == 0)) || run_by_ctest "$batch_room" "${batch[@]}" || failed=1
-  write_rows asan tests "$items"
-  return $failed
+  ended asan tests "$items" $failed
 }

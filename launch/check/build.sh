@@ -3,12 +3,26 @@
 # Sanitizers keep most of what -O3 does from being done; -O1 is built in two thirds of the time.
 sanitized=(-DMOELOOM_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=Check -DCMAKE_CXX_FLAGS_CHECK=-O1)
 
+# What is built, but for the table.
+tree_now() { git rev-parse HEAD && git status --porcelain -- ":!$table" && git diff HEAD -- ":!$table"; }
+
+# Again where the tree became another one under it: what is kept afterwards is said of one commit.
+while_nothing_changes() { # command of a build
+  local before
+  while :; do
+    before=$(tree_now)
+    "$@" || return
+    [[ $(tree_now) != "$before" ]] || return 0
+  done
+}
+
 build() { # name, targets, then options of cmake
   local folder=$builds/$1 targets=()
   read -ra targets <<< "$2"
   shift 2
   if cmake -S . -B "$folder" -G Ninja -DMOELOOM_BENCH=OFF "$@" > "$folder.log" 2>&1 &&
-    nice cmake --build "$folder" -j "$(nproc)" --target "${targets[@]}" >> "$folder.log" 2>&1; then
+    while_nothing_changes nice cmake --build "$folder" -j "$(nproc)" --target "${targets[@]}" \
+      >> "$folder.log" 2>&1; then
     return 0
   fi
   tail -20 "$folder.log"

@@ -27,7 +27,7 @@ fuzz_one() { # folder of the programs, target, then options of libFuzzer
   TMPDIR=/dev/shm UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 "${by[@]}" nice -n 19 "$programs/fuzz_$target" \
     -dict="$folder/seeds/$target.dict" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=256 \
     -artifact_prefix="$folder/found/$target/" -entropic=0 -print_funcs=0 -print_final_stats=1 "$@" \
-    "$folder/corpus/$target" "$folder/seeds/$target" < /dev/null > "$folder/$target.log" 2>&1
+    "$folder"/{corpus,seeds,found}"/$target" < /dev/null > "$folder/$target.log" 2>&1
 }
 
 # Of the last piece; those that read the corpus again do not count.
@@ -37,27 +37,49 @@ executions_of() { # target
 }
 
 files_of() { find "$@" -type f 2> /dev/null | wc -l; }
+findings_of() { find "$builds/fuzz/found/$1" -name '[clot]*-*' 2> /dev/null | wc -l; }  # crash, leak, oom, timeout
 
-# Goes on from what was kept of this room as it is; 1 where something was found.
+# A minute beyond the reading of the corpus, which takes as long as it takes. Sets status and ran.
+fuzz_piece() { # folder of the programs, target, then options of libFuzzer
+  local seconds
+  for ((seconds = 60; seconds <= 3840; seconds *= 2)); do
+    fuzz_one "$1" "$2" "-max_total_time=$seconds" "${@:3}"
+    status=$? ran=$(executions_of "$2")
+    ((status == 0 && ran == 0)) || return 0
+  done
+}
+
+# Goes on from what was kept of this room as it is. 1 where something was found, 2 where it was stopped.
 fuzz_target() { # target
-  local target=$1 folder=$builds/fuzz was total=0 left ran ok=1
+  local target=$1 folder=$builds/fuzz was total=0 status=0 ran=1 before result=unfinished
   local -A kept=()
   read_kept fuzz
   read -ra was <<< "${kept[$target]:-}"
   if [[ ${was[3]:-} =~ ^(unfinished|passed)$ ]] && is_fresh "fuzz/$target" "${was[5]:-none}"; then total=${was[4]}; fi
-  while ((total < runs && ok)); do
-    left=$((runs - total + $(files_of "$folder/corpus/$target" "$folder/seeds/$target")))
-    fuzz_one "$builds/fuzz-fast" "$target" "-runs=$left" -max_total_time=60 || ok=0
-    ran=$(executions_of "$target") total=$((total + ran))
-    ((ran > 0)) || ok=0
+  before=$(findings_of "$target")
+  while ((total < runs && status == 0 && ran > 0)); do
+    # An input without a byte is executed before the corpus.
+    fuzz_piece "$builds/fuzz-fast" "$target" \
+      "-runs=$((runs - total + 1 + $(files_of "$folder"/{corpus,seeds,found}"/$target")))"
+    total=$((total + ran))
     keep fuzz "fuzz/$target" "$target" unfinished "$total"
   done
   # Under the sanitizers, what reached new code; then as long a search as one piece.
-  ((ok == 0)) || fuzz_one "$folder" "$target" -max_total_time=60 || ok=0
-  ((ok == 0)) || total=$((total + $(executions_of "$target")))
-  keep fuzz "fuzz/$target" "$target" "$( ((ok)) && echo passed || echo failed)" "$total"
-  echo "fuzz: $target executions=$total findings=$(files_of "$folder/found/$target")"
-  ((ok)) || { tail -n 60 "$folder/$target.log"; return 1; }
+  if ((status == 0 && ran > 0)); then
+    fuzz_piece "$folder" "$target"
+    total=$((total + ran))
+  fi
+  case $status in
+    0) ((ran == 0)) || result=passed ;;
+    1 | 70 | 71 | 77) result=failed ;;  # other codes are of who was stopped
+  esac
+  keep fuzz "fuzz/$target" "$target" "$result" "$total"
+  echo "fuzz: $target $result, executions=$total findings=$(($(findings_of "$target") - before))"
+  [[ $result != passed ]] || return 0
+  tail -n 60 "$folder/$target.log"
+  [[ $result = failed ]] && return 1
+  echo "fuzz: $target was stopped (code $status, $ran executions in the last piece)"
+  return 2
 }
 
 check_fuzz() {
@@ -69,9 +91,9 @@ check_fuzz() {
   items=$(sed 's:.*:fuzz/& &:' "$builds/fuzz.targets")
   begin_at_commit "$items"
   while read -r room item; do
-    fuzz_target "$item" || failed=1
+    fuzz_target "$item" || failed=$?
     write_rows fuzz executions "$items"
+    ((failed < 2)) || break
   done < <(still_to_do fuzz <<< "$items")
-  write_rows fuzz executions "$items"
-  return $failed
+  ended fuzz executions "$items" $((failed > 0))
 }

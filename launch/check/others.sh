@@ -30,7 +30,7 @@ check_tsan() {
   compiler=$(clang_of libarcher.so) || return $skipped
   archer=$(library_of "$compiler" libarcher.so)
   items=$(printf '%s\n' "base 1" "io 1" "kernels 12" "moe 8" "train 16" | items_of)
-  [[ -n $items ]] || return 0
+  [[ -n $items ]] || return $nothing
   build tsan "$(programs_of "$items")" -DMOELOOM_SANITIZE=thread -DCMAKE_BUILD_TYPE=Check \
     -DCMAKE_CXX_FLAGS_CHECK=-O1 -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_C_COMPILER="${compiler/++/}" || return 1
   seen_copies
@@ -42,15 +42,14 @@ check_tsan() {
     [[ ! $room =~ ^(moe|train)$ ]] || ranks=(launch/with-env.sh mpirun -n 2 --oversubscribe)
     run_program tsan "$room" "$item" "${ranks[@]}" "$builds/tsan/tests_$room" --gtest_brief=1 || failed=1
   done < <(still_to_do tsan <<< "$items")
-  write_rows tsan tests "$items"
-  return $failed
+  ended tsan tests "$items" $failed
 }
 
 check_valgrind() {
   local commit failed=0 room item items
   command -v valgrind > /dev/null || return $skipped
   items=$(printf '%s\n' "base 4" "job 1" "io 6" "tensor 6" "report 1" "text 12" "fuzz 22" | items_of)
-  [[ -n $items ]] || return 0
+  [[ -n $items ]] || return $nothing
   # Its CPU has no AVX-512.
   build valgrind "$(programs_of "$items")" -DMOELOOM_NATIVE=OFF || return 1
   export MOELOOM_FUZZ_RUNS=20 OMP_NUM_THREADS=1
@@ -60,6 +59,5 @@ check_valgrind() {
       --show-leak-kinds=definite --errors-for-leak-kinds=definite "$builds/valgrind/tests_$room" --gtest_brief=1 \
       --gtest_filter="-*GrowsWith*:*Seconds*" || failed=1
   done < <(still_to_do valgrind <<< "$items")
-  write_rows valgrind tests "$items"
-  return $failed
+  ended valgrind tests "$items" $failed
 }

@@ -25,8 +25,10 @@ paths_of() { # room, or a target of fuzz as fuzz/TARGET
     guest) rooms=run ;;
     c_ranks) rooms=c ;;
     fuzz/*) rooms=$(room_of_target "${room#fuzz/}") && echo tests/fuzz ;;
-    python) rooms="c app" && echo src/python ;;
-    cluster | faults | example | fuzz | pairs) rooms=app && echo examples ;;
+    python) rooms="c app" && printf '%s\n' src/python examples/python ;;
+    example) rooms="c app" && echo examples ;;
+    fuzz) rooms="c app" ;;
+    cluster | faults | pairs) rooms=app && printf '%s\n' launch/{go-on,elastic,env,with-env,cluster}.sh tests/cluster ;;
     *) rooms=$room ;;
   esac
   [[ ! -d tests/$room ]] || echo "tests/$room"
@@ -71,16 +73,21 @@ read_kept() { # check
   while read -r item rest; do kept[$item]=$rest; done < <(cat "$builds/state/$1" 2> /dev/null)
 }
 
-# Of lines "room item": those that fall to the shard and have not passed since their room changed, here or, as the table
-# says of the whole room, anywhere; targets of fuzz also where they had fewer executions than are asked for now.
+# Of lines "room item": those that are asked for, by the shard and by name.
+asked() {
+  awk -v k="${shard%/*}" -v n="${shard#*/}" 'BEGIN { for (i = 0; i < 256; i++) code[sprintf("%c", i)] = i }
+    { hash = 7; for (i = 1; i <= length($2); i++) hash = (hash * 31 + code[substr($2, i, 1)]) % 1000003 }
+    hash % n == k - 1' | { grep -E "${MOELOOM_CHECK_ONLY:-.}" || true; }
+}
+
+# And of these, those that have not passed since their room changed, here or, as the table says of the whole room,
+# anywhere; targets of fuzz also where they had fewer executions than are asked for now.
 still_to_do() { # check
   local check=$1 room item was
   local -A kept=() passed=()
   read_kept "$check"
   read_passed "$check"
-  awk -v k="${shard%/*}" -v n="${shard#*/}" 'BEGIN { for (i = 0; i < 256; i++) code[sprintf("%c", i)] = i }
-    { hash = 7; for (i = 1; i <= length($2); i++) hash = (hash * 31 + code[substr($2, i, 1)]) % 1000003 }
-    hash % n == k - 1' | { grep -E "${MOELOOM_CHECK_ONLY:-.}" || true; } |
+  asked |
     while read -r room item; do
       read -ra was <<< "${kept[$item]:-none none none none 0 none}"
       if is_done "$check" "$room" || { [[ ${was[3]} = failed ]] && is_fresh "$room" "${was[5]}"; }; then :; else
@@ -103,8 +110,8 @@ read_passed() { # check: sets passed[room] to what was counted, and the digits o
 }
 
 # Rows of a check from what was kept of all its "room item" lines; where tests of a room passed at several commits, of
-# sources that are not the present ones, else of the oldest. A room that has passed whole keeps its row until it has
-# again, or a test of it fails.
+# sources that are not the present ones, else of the oldest. A room that has passed or failed keeps its row until it has
+# passed whole, or a test of it fails.
 write_rows() { # check, unit of what is counted, lines "room item"
   local check=$1 unit=$2 room rows
   : >> "$builds/state/$check"
@@ -138,9 +145,15 @@ write_rows() { # check, unit of what is counted, lines "room item"
       NF < 8 { next }
       { key = $1 " " $2 }
       !(key in rows) { rows[key] = $0; result[key] = $6; next }
-      $6 == "passed" && result[key] ~ / of / { rows[key] = $0 }
+      $6 ~ /^(passed|FAILED)$/ && result[key] ~ / of / { rows[key] = $0 }
       END { for (key in rows) print rows[key] }' | sort
   } > "$builds/table" && cp "$builds/table" "$table"
+}
+
+ended() { # check, unit, lines "room item", whether anything failed
+  write_rows "$1" "$2" "$3"
+  [[ -n $(asked <<< "$3") ]] || return "$nothing"
+  return "$4"
 }
 
 check_status() {

@@ -1,5 +1,6 @@
 """What is left of a job whose ranks or launcher are killed or stopped in a layer's step: nothing, and a word of it."""
 
+import mmap
 import os
 import subprocess
 import tempfile
@@ -95,7 +96,7 @@ class Shell(unittest.TestCase):
         self.folder.mkdir()
         for path in (self.folder.parent, self.folder):
             path.chmod(0o777)
-        self.segment = self.folder / "vader_segment.host.1"
+        self.segment = self.folder / "vader_segment.host.0.4fff0001.0"
         self.segment.touch()
 
     def begin(self, launcher, session, **options):
@@ -158,12 +159,25 @@ class Shell(unittest.TestCase):
         self.assertTrue(self.session.exists())
 
     def test_finds_segments_wherever_they_lie(self):
-        begin = "7f00-7f10 rw-s 00000000 00:1a 12 "
-        maps = [begin + path for path in ("/dev/shm/vader_segment.h.0.1", "/big/room/sm_segment.h.0.1.2",
-                                          "/dev/shm/vader_segment.h.0.2 (deleted)", "/lib/vader_segment.d/file",
-                                          "/tmp/ompi.h.0/pid.77/1/0/file")]
-        self.assertEqual(_found(maps), ("/tmp/ompi.h.0/pid.77", 77,
-                                        ["/big/room/sm_segment.h.0.1.2", "/dev/shm/vader_segment.h.0.1"]))
+        segments = ["/big/my room/sm_segment.node-1.example.1000.c3a80001.12", "/dev/shm/vader_segment.vm.0.4fff0001.0"]
+        others = ["/dev/shm/vader_segment.vm.0.4fff0001.1 (deleted)", "/lib/vader_segment.vm.0.4fff0001.2/file",
+                  "/data/sm_segment.npy", "/data/sm_segment.vm.0.1.2.npy", "/data/my_sm_segment.vm.0.1.2",
+                  "/tmp/ompi.h.0/pid.77/1/0/file"]
+        shared = [f"7f00-7f10 rw-s 00000000 00:1a 12    {path}" for path in segments + others]
+        private = [f"7f00-7f10 rw-p 00000000 00:1a 12    /data/{name}" for name in
+                   ("sm_segment.npy", "sm_segment.vm.0.4fff0001.3")]
+        self.assertEqual(_found(shared + private), ("/tmp/ompi.h.0/pid.77", 77, segments))
+
+    def test_leaves_what_a_user_has_mapped_under_such_a_name(self):
+        files = [self.folder / "sm_segment.npy", self.folder / "sm_segment.host.0.1.2"]
+        for file in files:
+            file.write_bytes(b"x")
+        with files[0].open("rb") as shared, files[1].open("r+b") as private, \
+                mmap.mmap(shared.fileno(), 1, prot=mmap.PROT_READ), \
+                mmap.mmap(private.fileno(), 1, mmap.MAP_PRIVATE):
+            maps = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
+        self.assertEqual(sum(str(self.folder) in line for line in maps), 2)
+        self.assertEqual(_found(maps)[2], [])
 
 
 if __name__ == "__main__":

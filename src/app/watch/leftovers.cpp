@@ -34,6 +34,14 @@ void note_session(const fs::path& file, Leftovers& left) {
   }
 }
 
+/// A line of /proc/PID/maps, as "7f00-7f10 rw-s 00000000 00:1a 12 /dev/shm/vader_segment.vm.0.4fff0001.0":
+/// shared, and named HOST.UID.JOB.RANK. A user's sm_segment.npy is none.
+bool is_of_segment(const std::string& line, const std::string& name) {
+  static const std::regex segment(R"((vader|sm)_segment\..+\.\d+\.[0-9a-f]+\.\d+)");
+  const std::size_t access = line.find(' ') + 1;
+  return line.compare(access + 3, 1, "s") == 0 && std::regex_match(name, segment);
+}
+
 /// What follows its name in /proc/PID/stat: state, parent, group, session, terminal, its group, flags, ...
 std::string stat_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
@@ -71,7 +79,7 @@ Leftovers find_leftovers(pid_t process) {
     const fs::path file = line.substr(at);
     const std::string name = file.filename().string();
     // In /dev/shm, or where btl_vader_backing_directory says.
-    if (name.starts_with("vader_segment.") || name.starts_with("sm_segment.")) left.segments.push_back(file);
+    if (is_of_segment(line, name)) left.segments.push_back(file);
     const bool of_session =
         line.find("/ompi.") != std::string::npos || line.find("/prte") != std::string::npos;
     if (of_session && left.session.empty()) note_session(file, left);

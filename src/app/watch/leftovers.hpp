@@ -1,5 +1,5 @@
 // A process as the kernel shows it, and what Open MPI leaves behind on a node when a rank or its launcher is
-// killed: segments in /dev/shm, and the folder of the session.
+// killed: segments of memory, and the folder of the session.
 #pragma once
 
 #include <filesystem>

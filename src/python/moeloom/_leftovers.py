@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Iterable, List, Optional, Tuple
 
 # Of this process and of the ranks that it has attached, which keep what they have mapped without its name. In /dev/shm,
-# or where btl_vader_backing_directory says.
-_SEGMENT = re.compile(r"/.*/(?:vader|sm)_segment\.[^/\s]+$")
+# or where btl_vader_backing_directory says. Shared, and named HOST.UID.JOB.RANK: a user's sm_segment.npy is none.
+_SEGMENT = re.compile(r"\S+ ...s \S+ \S+ \S+ +(/.*/(?:vader|sm)_segment\.[^/\s]+\.\d+\.[0-9a-f]+\.\d+)$")
 # "ompi.HOST.UID/pid.N" of Open MPI 4, "prterun.HOST.N.UID" and "prted.HOST.N.UID" of 5: N is the launcher.
 _SESSION = re.compile(r"(/.*/(?:ompi\.[^/]+/pid\.(\d+)|prte(?:run|d|)\.[^/]+\.(\d+)\.\d+))/")
 _BEGAN = re.compile(r"\d+ \(.*\) \S (?:\S+ ){18}(\d+) ")
@@ -55,7 +55,7 @@ case ${session##*/} in pid.*) rmdir -- "${session%/*}" ;; esac
 def _found(maps: Iterable[str]) -> Tuple[Optional[str], int, List[str]]:
     """The session's folder, its launcher, and segments, of what a process has mapped."""
     lines = list(maps)
-    segments = {found.group() for found in map(_SEGMENT.search, lines) if found}
+    segments = {found.group(1) for found in map(_SEGMENT.match, lines) if found}
     session = next(filter(None, (_SESSION.search(line) for line in lines if "/ompi." in line or "/prte" in line)), None)
     if session is None:
         return None, 0, sorted(segments)

@@ -42,10 +42,10 @@ class Child {
 /// This process holds a file in its memory.
 class Mapped {
  public:
-  explicit Mapped(const fs::path& path) {
+  explicit Mapped(const fs::path& path, int access = MAP_SHARED) {
     testing::write_bytes(path, "x");
     const int file = open(path.c_str(), O_RDONLY);
-    memory_ = mmap(nullptr, 1, PROT_READ, MAP_SHARED, file, 0);
+    memory_ = mmap(nullptr, 1, PROT_READ, access, file, 0);
     close(file);
   }
   ~Mapped() { munmap(memory_, 1); }
@@ -95,10 +95,14 @@ TEST(Leftovers, AreSegmentsAndTheSessionOfALauncherThatIsGone) {
     const testing::TemporaryFolder folder;
     const fs::path session = folder / (before + std::to_string(launcher.process()) + after);
     fs::create_directories(session / "1");
-    const fs::path segment = "/dev/shm/vader_segment.test-" + here + ".0";
-    const fs::path elsewhere = folder / "sm_segment.test.0";
+    const fs::path segment = "/dev/shm/vader_segment.vm.0." + here + ".0";
+    const fs::path elsewhere = folder / "sm_segment.node-1.example.1000.c3a80001.12";
     const fs::path other = "/dev/shm/somebody-elses-" + here;
     const Mapped first(segment), second(session / "1" / "file"), third(other), fourth(elsewhere);
+    // A user's own: the name, or the access, is not a segment's.
+    const std::vector<fs::path> kept = {folder / "sm_segment.npy", folder / "sm_segment.vm.0.1.2.npy",
+                                        folder / "sm_segment.vm.0.1.2"};
+    const Mapped fifth(kept[0]), sixth(kept[1]), seventh(kept[2], MAP_PRIVATE), eighth(kept[0], MAP_PRIVATE);
     const Leftovers left = find_leftovers(getpid());
     EXPECT_EQ(std::set(left.segments.begin(), left.segments.end()), (std::set{segment, elsewhere}));
     EXPECT_EQ(left.session, session);
@@ -107,6 +111,7 @@ TEST(Leftovers, AreSegmentsAndTheSessionOfALauncherThatIsGone) {
     EXPECT_FALSE(fs::exists(segment) || fs::exists(elsewhere));
     EXPECT_TRUE(fs::exists(session)) << "its launcher removes it";
     EXPECT_TRUE(fs::exists(other));
+    for (const fs::path& file : kept) EXPECT_TRUE(fs::exists(file)) << file;
     launcher.end();
     remove_leftovers(left);
     EXPECT_FALSE(fs::exists(session));

@@ -54,6 +54,19 @@ mesh.close()
 UNMADE = {
     "does not come to a mesh": "if odd: time.sleep(60)\nmoeloom.mesh(ep=2, timeout=1)",
     "cannot make a mesh": "from mpi4py import MPI\nmoeloom.mesh(ep='2' if odd else 2)",
+    "fails while it makes a mesh": """
+from moeloom import _leftovers
+def fail(*_): raise KeyError("of the files")
+if odd: _leftovers._found = fail
+moeloom.mesh(ep=2, timeout=25)
+""",
+    "has mapped a file whose name is not UTF-8": """
+import mmap, tempfile
+with tempfile.TemporaryDirectory() as folder, open(os.fsencode(folder) + b"/data-\\xe9", "w+b") as file:
+    file.truncate(1)
+    mapped = mmap.mmap(file.fileno(), 1)
+    moeloom.mesh(ep=2, timeout=25).barrier()
+""",
     "makes one in a child": """
 import multiprocessing
 if __name__ == "__main__":
@@ -107,6 +120,12 @@ class Endings(unittest.TestCase):
         self.ended("does not come to a mesh", "rank 0 of 2 (", " s in the making of a mesh for other ranks")
         if HAS_MPI4PY:
             self.ended("cannot make a mesh", "rank 1 of 2 (", "TypeError: ep is '2'")
+        self.ended("fails while it makes a mesh", "KeyError: 'of the files'",
+                   "rank 0 is in a mesh of ep = 2", "rank 1 is in the end of the program")
+
+    def test_names_of_mapped_files_are_of_any_encoding(self):
+        done = self.done["has mapped a file whose name is not UTF-8"]
+        self.assertEqual((done.code, done.err), (0, ""), done.text)
 
     def test_a_child_is_told_that_it_is_no_rank(self):
         done = self.done["makes one in a child"]

@@ -84,8 +84,9 @@ _shells: List[subprocess.Popen[bytes]] = []
 @functools.lru_cache(maxsize=None)
 def watch() -> None:
     """Once in a process, after MPI has started in it. Nothing where the launcher is another MPI's, or is not seen."""
-    with contextlib.suppress(OSError):  # without a shell or /proc nothing is lost but this
-        session, launcher, segments = _found(Path("/proc/self/maps").read_text().splitlines())
+    with contextlib.suppress(OSError, ValueError):  # without a shell or /proc nothing is lost but this
+        maps = os.fsdecode(Path("/proc/self/maps").read_bytes())  # names are bytes, of whatever encoding
+        session, launcher, segments = _found(maps.split("\n"))
         shell = None if session is None else _shell_for(launcher, session, segments)
         if shell is not None:
             _shells.append(shell)

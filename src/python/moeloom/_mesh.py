@@ -42,9 +42,9 @@ def mesh(ep: int = 1, comm: Any = None, timeout: float = 600.0) -> Mesh:
     world.thread, world.watch = ranks.thread, watch
     if ranks.owned:
         job().owns_mpi()
-    _leftovers.watch()
     job().enter(world, ranks.of_job)
     try:
+        _leftovers.watch()
         return Mesh(world, ep, timeout)
     except BaseException:
         job().leave(world)

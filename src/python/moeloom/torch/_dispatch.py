@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from .._group import group_of
 from .._library import library
 from .._passes import Passes
+from ..errors import ShapeError
 from ._compile import Function, outside_graphs
 from ._experts_function import _saved
 from ._tensors import given, indices, maybe, view
@@ -34,6 +35,23 @@ class Layer(NamedTuple):
     @property
     def is_shared(self) -> bool:
         return self.mesh is not None and self.mesh.ep > 1
+
+
+Tensors = Tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def checked(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> Tensors:
+    """x [T, D], topk_idx and topk_weights [T, K], as dispatch takes them. Before a plan, which meets other ranks: one
+    that is refused by itself has not begun, and may call again."""
+    x, topk_idx = given(x, "x", "TD"), indices(topk_idx, "topk_idx", "TK")
+    topk_weights = given(topk_weights, "topk_weights", "TK")
+    if topk_weights.shape != topk_idx.shape:
+        raise ShapeError(f"topk_weights must have the shape of topk_idx, {list(topk_idx.shape)}; found "
+                         f"{list(topk_weights.shape)}")
+    if x.size(0) != topk_idx.size(0):
+        raise ShapeError(f"x must have the {topk_idx.size(0)} rows of topk_idx; found {x.size(0)}")
+    view(x, "x"), view(topk_weights, "topk_weights")
+    return x, topk_idx, topk_weights
 
 
 class Plan:
@@ -130,6 +148,7 @@ class DispatchFunction:
     @outside_graphs
     def apply(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
               layer: Layer) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Trip]:
+        x, topk_idx, topk_weights = checked(x, topk_idx, topk_weights)
         plan = Plan(layer, topk_idx)
         rows, row_weights, anchor = Out.apply(x, topk_weights, plan)
         return rows, row_weights, plan.counts, Trip(plan, anchor)
@@ -166,12 +185,15 @@ class _CountsBackward(Function):
 
 
 @outside_graphs
-def _counting(x: torch.Tensor, layer: Layer) -> Tuple[torch.Tensor, Optional[Passes]]:
-    """x, and where its forward counts once no rank can refuse it any more; None: it has no backward."""
-    if layer.mesh is None or not x.requires_grad or not torch.is_grad_enabled():
-        return x, None
-    passes = group_of(layer.mesh).passes
-    return _CountsBackward.apply(x, passes), passes
+def _counting(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
+              layer: Layer) -> Tuple[Tensors, Optional[Passes]]:
+    """All as checked, and where the forward counts once no rank can refuse it any more; None: it has no backward."""
+    x, topk_idx, topk_weights = checked(x, topk_idx, topk_weights)
+    passes = None
+    if layer.mesh is not None and x.requires_grad and torch.is_grad_enabled():
+        passes = group_of(layer.mesh).passes
+        x = _CountsBackward.apply(x, passes)
+    return (x, topk_idx, topk_weights), passes
 
 
 @outside_graphs
@@ -187,14 +209,14 @@ def through(products: Products, x: torch.Tensor, topk_idx: torch.Tensor, topk_we
             scales_inputs: bool = False) -> torch.Tensor:
     """x [T, D] -> sums of weight * products(rows [R, D], counts [e]), which is of this rank's experts; where the model
     scales inputs, of products(weight * rows, counts)."""
-    x, passes = _counting(x, layer)
+    (x, topk_idx, topk_weights), passes = _counting(x, topk_idx, topk_weights, layer)
     if not layer.is_shared:
         rows, order, counts = PermuteFunction.apply(x, topk_idx, layer.num_experts)
-        _count_forward(passes)
-        if not scales_inputs:
-            return UnpermuteFunction.apply(products(rows, counts), order, topk_weights)
-        rows = rows * topk_weights.reshape(-1, 1)[order]
-        return UnpermuteFunction.apply(products(rows, counts), order, torch.ones_like(topk_weights))
+        if scales_inputs:
+            rows, topk_weights = rows * topk_weights.reshape(-1, 1)[order], torch.ones_like(topk_weights)
+        y = UnpermuteFunction.apply(products(rows, counts), order, topk_weights)
+        _count_forward(passes)  # not of a rank that was refused, and calls again
+        return y
     rows, row_weights, counts, trip = DispatchFunction.apply(x, topk_idx, topk_weights, layer)
     _count_forward(passes)
     if scales_inputs:

@@ -70,25 +70,35 @@ mesh.close()
 refused(moeloom.SpentError, forward, "closed")
 other.barrier()
 """,
-    # Where the garbage collector closes a mesh in a thread of its own, a call that is going on goes on.
+    # Where the garbage collector closes a mesh in a thread of its own or in a call, that call goes on, and buffers are
+    # given back behind it.
     "the garbage collector": """
+lib, released = library(), []
+release = lib.ml_group_release
+lib.ml_group_release = lambda group: (released.append(threading.get_ident()), release(group))
 def call(world):
     world.barrier()
     refused(moeloom.SpentError, world.barrier, "closed")
     print("went")
+world, watch, held = mesh.world, mesh.world.watch, [mesh, experts]
+del mesh, experts
 if odd:
     comes()
-    mesh.barrier()
+    world.barrier()
+    world.call("a call of its own", held.clear)
+    assert released == 3 * [threading.get_ident()], released
 else:
-    thread = threading.Thread(target=call, args=(mesh.world,))
+    thread = threading.Thread(target=call, args=(world,))
     thread.start()
-    until_in_a_call(thread, mesh.world.watch)
-    watch = mesh.world.watch
-    del mesh, experts
-    assert not watch._ends.is_set()  # a call that goes on is watched
+    until_in_a_call(thread, watch)
+    held.clear()
+    assert not watch._ends.is_set() and not released  # a call that goes on is watched
     open(COMES, "w").close()
     thread.join()
-    assert watch._ends.is_set()
+    assert released == 3 * [thread.ident], released
+assert watch._ends.is_set()
+other.close()
+assert len(released) == 6
 """,
     "after MPI's end": """
 y, trip = forward()

@@ -48,7 +48,8 @@ class Group:
         self._process = os.getpid()
         self.lock: threading.Lock = threading.Lock() if of is None else of.lock
         self.watch: Watch = Watch(0, print) if of is None else of.watch
-        self._closed = False
+        self._closed = self._released = False
+        self._left: Sequence[Group] = ()
         self.passes = Passes()
         self._experts: Dict[Tuple[Any, ...], Experts] = {}
         _groups.add(self)
@@ -87,9 +88,14 @@ class Group:
             raise MpiError(f"{what} is called by {threading.current_thread().name}, and mpi4py has started MPI for the "
                            "main thread alone; set mpi4py.rc.thread_level = \"serialized\" before mpi4py.MPI is "
                            "imported")
+        try:
+            self._call_in_turn(what, function, *arguments)
+        finally:
+            self.close_left()
+
+    def _call_in_turn(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
         with self.lock:
             if self._closed and not self.outlives_close:  # while this thread waited
-                self.watch.close()
                 raise SpentError("the mesh is closed")
             self.watch.now = (what,)
             try:
@@ -99,8 +105,6 @@ class Group:
                 raise
             finally:
                 self.watch.now = None
-                if self._closed:  # by leave(), which let the call be watched
-                    self.watch.close()
 
     def mesh(self, ep: int) -> Tuple[Group, Group]:
         """This rank's ep row and dp column. Collective, as all below but `experts_of`."""
@@ -136,20 +140,37 @@ class Group:
         self.call("a gathering of texts", library().ml_group_gather_text, self.value, text.encode())
         return [library().ml_group_text(self.value, rank).decode() for rank in range(self.size)]
 
-    def leave(self) -> None:
-        """Closed, where another thread is in a call: the handles go with who holds them, the watch with the call."""
-        self._closed = True
+    def leave(self, groups: Sequence[Group]) -> None:
+        """A mesh of these groups closes, maybe while a call goes on; close_left() is next."""
+        self._left, self._closed = groups, True
+
+    def close_left(self) -> None:
+        """By who left, and behind every call: where one has the lock, maybe of this thread, which the garbage collector
+        cut into, it comes here later."""
+        if self._left and self.lock.acquire(blocking=False):
+            try:
+                close_all(self._left)
+            finally:
+                self.lock.release()
 
     def close(self) -> None:
         """By who has the lock."""
+        self._left, self._closed = (), True
         for experts in self._experts.values():
             experts.handle.close()
         self._experts.clear()
-        if not self._closed and os.getpid() == self._process:
+        if not self._released and os.getpid() == self._process:
             library().ml_group_release(self.handle.value)
-        self._closed = True
+        self._released = True
         if not self.outlives_close:
             self.handle.close()
+
+
+def close_all(groups: Sequence[Group]) -> None:
+    """Those of a mesh, by who has their lock."""
+    for group in groups:
+        group.watch.close()
+        group.close()
 
 
 @functools.lru_cache(maxsize=None)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Tuple
 
 from . import _leftovers, _words
 from ._endings import job
-from ._group import Group
+from ._group import Group, close_all
 from ._library import library
 from ._mpi import launched, ranks_of
 from ._watch import Watch
@@ -65,23 +65,10 @@ def _refuse_a_child() -> None:
 
 
 def _close(*groups: Group) -> None:
-    lock = groups[0].lock  # that of all of them
-    if not lock.acquire(blocking=False):  # by a call, maybe of this thread, which the garbage collector cut into
-        for group in groups:
-            group.leave()
-        if not lock.acquire(blocking=False):  # else the call has ended meanwhile, and did not see it
-            return
-    try:
-        _close_held(*groups)
-    finally:
-        lock.release()
-
-
-def _close_held(*groups: Group) -> None:
-    """By who has the lock."""
-    groups[0].watch.close()
+    """Now, or behind the call that goes on."""
     for group in groups:
-        group.close()
+        group.leave(groups)
+    groups[0].close_left()
 
 
 def _dropped(world: Group, *parts: Group) -> None:
@@ -133,7 +120,7 @@ class Mesh:
         try:
             if self._drop.detach() is not None:
                 job().leave(self.world)
-                _close_held(self.world, self.ep_row, self.dp_column)
+                close_all((self.world, self.ep_row, self.dp_column))
         finally:
             self.world.lock.release()
 

@@ -97,11 +97,11 @@ class Shell(unittest.TestCase):
         for path in (self.folder.parent, self.folder):
             path.chmod(0o777)
         self.segment = self.folder / "vader_segment.host.0.4fff0001.0"
-        self.segment.touch()
+        self.segment.write_bytes(b"x")
 
     def begin(self, launcher, session, **options):
         self.session = self.folder / session
-        self.session.mkdir(parents=True)
+        self.session.mkdir(parents=True, exist_ok=True)
         shell = _shell_for(launcher.pid, str(self.session), [str(self.segment)], **options)
         self.addCleanup(shell.wait)
         self.addCleanup(shell.kill)
@@ -147,6 +147,33 @@ class Shell(unittest.TestCase):
         self.session.rmdir()
         self.assertEqual(shell.wait(LIMIT), 0)
         self.assertIsNone(launcher.poll())
+
+    def mapped(self):
+        """As another rank has the segment."""
+        with self.segment.open("rb") as file:
+            return mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ)
+
+    def test_leaves_its_session_to_a_launcher_that_outlives_the_job(self):
+        launcher = self.launcher()
+        with self.mapped():
+            shell = self.begin(launcher, f"prte.host.{launcher.pid}.0")
+            time.sleep(4)
+            self.assertIsNone(shell.poll())
+        self.assertEqual(shell.wait(LIMIT), 0)
+        self.assertEqual(list(self.folder.iterdir()), [self.session])
+        shell = self.begin(launcher, self.session.name)
+        self.assertEqual(shell.wait(LIMIT), 0)
+        self.assertTrue(self.session.exists())
+        self.assertIsNone(launcher.poll())
+
+    def test_removes_the_session_of_such_a_launcher_that_has_ended_before_the_job(self):
+        launcher = self.launcher()
+        with self.mapped():
+            shell = self.begin(launcher, f"prte.host.{launcher.pid}.0")
+            launcher.kill()
+            launcher.wait()
+            shell.wait(LIMIT)
+        self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_leaves_the_session_of_a_launcher_that_it_may_not_look_into(self):
         class Init:

@@ -18,13 +18,15 @@ from typing import Any, Iterable, List, Optional, Tuple
 # Of this process and of the ranks that it has attached, which keep what they have mapped without its name. In /dev/shm,
 # or where btl_vader_backing_directory says. Shared, and named HOST.UID.JOB.RANK: a user's sm_segment.npy is none.
 _SEGMENT = re.compile(r"\S+ ...s \S+ \S+ \S+ +(/.*/(?:vader|sm)_segment\.[^/\s]+\.\d+\.[0-9a-f]+\.\d+)$")
-# "ompi.HOST.UID/pid.N" of Open MPI 4, "prterun.HOST.N.UID" and "prted.HOST.N.UID" of 5: N is the launcher.
+# "ompi.HOST.UID/pid.N" of Open MPI 4, "prterun.HOST.N.UID", also of prted and prte, of 5: N is the launcher.
 _SESSION = re.compile(r"(/.*/(?:ompi\.[^/]+/pid\.(\d+)|prte(?:run|d|)\.[^/]+\.(\d+)\.\d+))/")
 _BEGAN = re.compile(r"\d+ \(.*\) \S (?:\S+ ){18}(\d+) ")
 
 # Arguments: the launcher's number, when it began, its session, segments. A process that ended is a zombie as long as
 # its parent does not ask; one of its number that began at another time is another. Of Open MPI 4 the folder above the
-# session is that of all sessions, and stays where it has another; of 5 it is the user's.
+# session is that of all sessions, and stays where it has another; of 5 it is the user's. A launcher "prte" outlives the
+# job, and so does its folder, which is that of other jobs too: until it ends, segments alone are waited for, as long as
+# anybody has them mapped.
 _WATCH = """
 read -r _ && exit
 launcher=$1 began=$2 session=$3
@@ -40,9 +42,18 @@ anything() {
   done
   return 1
 }
+mapped() {
+  cat /proc/[0-9]*/maps | grep -qF -- "$(printf '%s\\n' "$@")"
+}
+awaited=$session
+case ${session##*/} in prte.*) awaited= ;; esac
 waited=0
 while lives; do
-  anything "$session" "$@" || exit 0
+  anything "$awaited" "$@" || exit 0
+  if [ -z "$awaited" ] && [ $waited -ge 20 ] && ! mapped "$@"; then
+    rm -f -- "$@"
+    exit 0
+  fi
   if [ $waited -lt 20 ]; then sleep 0.1; else sleep 1; fi
   waited=$((waited + 1))
 done

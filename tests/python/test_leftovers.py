@@ -27,6 +27,7 @@ if os.fork() == 0:  # as a worker, which sees no end of the rank, and whose own 
     os._exit(0)
 rank, other = sorted(map(int, mesh.gather(str(os.getpid()))), key=os.getpid().__ne__)
 def kills():
+    print("kills\\n", end="", flush=True)
     for number, process in (SIGNALS): os.kill(process, number)
 for step in itertools.count():
     if step == 50 and mesh.rank == 1: threading.Thread(target=kills).start()
@@ -58,7 +59,7 @@ def left_of(paths):
 def job(name):
     """The job, what it mapped, and what is left of it."""
     with tempfile.TemporaryDirectory() as folder:
-        code = STEPS.replace("SIGNALS", CASES[name][0]).replace("SECONDS", "5" if name == STOPPED else str(LIMIT))
+        code = STEPS.replace("SIGNALS", CASES[name][0]).replace("SECONDS", "10" if name == STOPPED else str(LIMIT))
         done = on_ranks(2, "import itertools\n" + code, seconds=4 * LIMIT, TMPDIR=folder)
         segments = {Path(line.split()[1]) for line in done.out.splitlines() if line.startswith("maps ")}
         return done, segments, left_of(lambda: (*segments, *Path(folder).iterdir()))
@@ -84,6 +85,7 @@ class Leftovers(unittest.TestCase):
                 self.assertIn(CASES[name][1], done.err)
                 self.assertLessEqual(done.err.count("Traceback"), 1, done.text)
                 self.assertNotIn("core dumped", done.err)
+        self.assertIn("kills\n", self.jobs[STOPPED][0].out)  # its limit did not end it before
 
 
 class Shell(unittest.TestCase):

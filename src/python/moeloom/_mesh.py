@@ -123,6 +123,7 @@ class Mesh:
                 close_all((self.world, self.ep_row, self.dp_column))
         finally:
             self.world.lock.release()
+            self.world.close_left()
 
     def __enter__(self) -> Mesh:
         return self

@@ -50,7 +50,8 @@ def checked(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor)
                          f"{list(topk_weights.shape)}")
     if x.size(0) != topk_idx.size(0):
         raise ShapeError(f"x must have the {topk_idx.size(0)} rows of topk_idx; found {x.size(0)}")
-    view(x, "x"), view(topk_weights, "topk_weights")
+    view(x, "x")
+    view(topk_weights, "topk_weights")
     return x, topk_idx, topk_weights
 
 

@@ -4,7 +4,7 @@ run_program() { # check, room, item, command
   local check=$1 room=$2 item=$3 part log=$builds/$1-tests.log status
   shift 3
   part=${item#*@}
-  export GTEST_TOTAL_SHARDS=${part#*/} GTEST_SHARD_INDEX=$((${part%/*} - 1))
+  export GTEST_TOTAL_SHARDS=${part#*/} GTEST_SHARD_INDEX=$((${part%/*} - 1)) GTEST_COLOR=no
   "${by[@]}" "$@" < /dev/null > "$log" 2>&1  # mpirun would read on
   status=$?
   unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX

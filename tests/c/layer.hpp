@@ -4,6 +4,8 @@
 #include "moeloom/job/mesh_shape.hpp"
 #include "moeloom/moe/expert_parallel.hpp"
 
+#include <utility>
+
 #include "c_arrays.hpp"
 
 namespace moeloom::testing {
@@ -97,6 +99,7 @@ class CLayer {
     return {sizeof(ml_expert_grads), d_gate_up, d_down, nullptr, nullptr, mode, mode, mode, mode};
   }
   ml_status forward() {
+    ml_trip_free(std::exchange(trip, nullptr));
     const ml_expert_weights w = weights();
     return ml_experts_forward(handle, &w, x, topk_idx, topk_weights, y, &trip);
   }

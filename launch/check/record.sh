@@ -23,7 +23,7 @@ paths_of() { # room, or a target of fuzz as fuzz/TARGET
   echo tests/support
   case $room in
     guest) rooms=run ;;
-    c_ranks) rooms=c ;;
+    c_ranks) rooms=c && echo tests/c ;;
     fuzz/*) rooms=$(room_of_target "${room#fuzz/}") && echo tests/fuzz ;;
     python) rooms="c app" && printf '%s\n' src/python examples/python ;;
     example) rooms="c app" && echo examples ;;

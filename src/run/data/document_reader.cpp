@@ -46,7 +46,8 @@ std::size_t end_of_part(std::string_view text) {
   for (std::size_t at = kDocumentPartBytes; at > kDocumentPartBytes / 2; --at)
     if (text[at - 1] == '\n' && !is_blank_byte(text[at - 2]) && !is_blank_byte(text[at])) return at;
   for (std::size_t at = kDocumentPartBytes; at > kDocumentPartBytes / 2; --at)
-    if (text[at] == ' ' && is_letter(text[at - 1]) && is_letter(text[at + 1])) return at;
+    if (text[at] == ' ' && is_letter(text[at - 1]) && at + 1 < text.size() && is_letter(text[at + 1]))
+      return at;
   std::size_t at = kDocumentPartBytes;
   while (at > kDocumentPartBytes - 4 && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80) --at;
   return at;

@@ -201,11 +201,33 @@ class TokenizeRun {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
+/// Of the two names that have one index, NAME.bin and NAME, the other one. Who reads the index takes
+/// NAME.bin.
+fs::path other_of_index(const fs::path& out) {
+  return out.extension() == ".bin" ? out.parent_path() / out.stem() : fs::path(out) += ".bin";
+}
+
+/// Raw ids remove an index, too.
+void require_own_index(const TokenizeOptions& options) {
+  const fs::path &out = options.out, index = megatron_index_of(out), other = other_of_index(out);
+  const bool shares = megatron_index_of(other) == index && fs::is_regular_file(other);
+  const bool has_index = fs::exists(index);
+  const bool is_others =
+      out.extension() == ".bin" ? has_index && !fs::exists(out) : has_index || !options.raw;
+  if (shares && is_others)
+    throw ConfigError({index.string() + " would be the index of " + out.string() + ", and is that of " +
+                       other.string() + ", which is there; choose another name for --out"});
+  if (has_index && !options.overwrite && !fs::exists(out) && !fs::exists(out.string() + ".partial"))
+    throw ConfigError({index.string() + " is there, and not the tokens whose index it would be, " +
+                       out.string() + "; remove it, or give --overwrite true"});
+}
+
 }  // namespace
 
 TokenizeCounts tokenize_files(const TokenizeOptions& options, const ModelText& text, const Log& log) {
   if (!options.overwrite && fs::exists(options.out))
     throw ConfigError({options.out.string() + " is there; remove it, or give --overwrite true"});
+  require_own_index(options);
   return TokenizeRun(options, text, log).run();
 }
 

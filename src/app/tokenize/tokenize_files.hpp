@@ -19,8 +19,8 @@ struct TokenizeCounts {
 /// Of `options` what belongs to --out. A line of records is {"text": ...}, or a conversation by the template
 /// of the folder options.model, each token of which is a document's like any other. What it has done is kept
 /// beside the output every few seconds and where an error ends it; the same call then goes on there. Throws
-/// ConfigError where the output is there, or belongs to other files, another tokenizer or other options;
-/// IoError for files and lines that cannot be read.
+/// ConfigError where the output is there, or belongs to other files, another tokenizer or other options, or
+/// where its index is that of other tokens; IoError for files and lines that cannot be read.
 TokenizeCounts tokenize_files(const TokenizeOptions& options, const ModelText& text, const Log& log);
 
 }  // namespace moeloom

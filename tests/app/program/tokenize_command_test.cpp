@@ -76,6 +76,47 @@ TEST_F(TokenizeCommand, WritesDocumentsOfTextJsonlAndFolders) {
   EXPECT_EQ(written(TokenFormat::kU32), expected({"and the earth<|endoftext|>"}));
 }
 
+/// NAME and NAME.bin have one index; --overwrite is a word for --out alone.
+TEST_F(TokenizeCommand, LeavesTheIndexOfOtherTokensAlone) {
+  write_bytes(folder_ / "data", "In the beginning");  // a text may have the name
+  ASSERT_EQ(shell(tokenize(in("data") + out())).exit_code, 0);
+  ASSERT_EQ(shell(tokenize(in("data") + out() + " --overwrite true")).exit_code, 0);
+  const auto refused = [&](const std::string& words, const std::string& said) {
+    const Outcome run = shell(tokenize(in("a.txt") + " " + words));
+    EXPECT_EQ(run.exit_code, kFailedExitCode) << words << run.output;
+    EXPECT_NE(run.output.find(said), std::string::npos) << words << run.output;
+  };
+  const std::string as_prefix = "--out " + (folder_ / "data").string() + " --overwrite true",
+                    is_of_bin = "data.idx would be the index of " + (folder_ / "data").string() +
+                                ", and is that of " + (folder_ / "data.bin").string();
+  std::filesystem::rename(folder_ / "data", folder_ / "a.txt");
+  refused(as_prefix, is_of_bin);
+  refused(as_prefix + " --format raw", is_of_bin);
+  EXPECT_EQ(written(TokenFormat::kMegatron), expected({"In the beginning"}));
+
+  std::filesystem::rename(folder_ / "data.bin", folder_ / "data");
+  refused("--overwrite true" + out(), "and is that of " + (folder_ / "data").string() + ", which is there");
+  std::filesystem::remove(folder_ / "data");
+  refused(out(), "data.idx is there, and not the tokens whose index it would be, ");
+  EXPECT_EQ(names_in(folder_.path()), (std::vector<std::string>{"a.txt", "data.idx"}));
+  ASSERT_EQ(shell(tokenize(in("a.txt") + out() + " --overwrite true")).exit_code, 0);
+
+  std::filesystem::remove(folder_ / "data.idx");  // raw ids
+  refused(as_prefix, is_of_bin);
+  const Outcome raw = shell(tokenize(in("a.txt") + " " + as_prefix + " --format raw"));
+  EXPECT_EQ(raw.exit_code, 0) << raw.output;
+}
+
+/// What finish() leaves that a power cut ends between its two names.
+TEST_F(TokenizeCommand, GoesOnWhereOnlyTheIndexHasItsName) {
+  write_bytes(folder_ / "a.txt", "In the beginning");
+  ASSERT_EQ(shell(tokenize(in("a.txt") + out())).exit_code, 0);
+  std::filesystem::rename(folder_ / "data.bin", folder_ / "data.bin.partial");
+  const Outcome again = shell(tokenize(in("a.txt") + out()));
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(written(TokenFormat::kMegatron), expected({"In the beginning"}));
+}
+
 /// The folder's template says what a conversation is; a row's columns that nobody reads are named.
 TEST_F(TokenizeCommand, WritesConversationsByTheTemplateAndItsSwitches) {
   std::filesystem::create_directories(folder_ / "model");

@@ -1,4 +1,6 @@
 // Parsers of what surrounds a rank: the environment, what launchers set, and what ranks left for each other.
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "app/cli/environment.hpp"
@@ -35,6 +37,18 @@ std::vector<std::string> environment_seeds() {
 
 // ---- what launchers set ----------------------------------------------------------------------------------
 
+/// Of a decimal number that has up to ten digits, and k, m or g behind it.
+std::optional<double> plain_size(const std::string& text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  if (digits == 0 || digits > 10 || text.front() == '0' || text.size() > digits + 1) return std::nullopt;
+  double bytes = 0;
+  for (std::size_t i = 0; i < digits; ++i) bytes = 10 * bytes + (text[i] - '0');
+  if (digits == text.size()) return bytes;
+  const std::size_t unit = std::string_view("kKmMgG").find(text[digits]);
+  if (unit == std::string_view::npos) return std::nullopt;
+  return std::ldexp(bytes, 10 * (1 + static_cast<int>(unit) / 2));
+}
+
 /// On a host that is the same everywhere, but for which folders it has: a segment's may be any.
 void run_launcher(std::string_view input) {
   const EnvironmentLookup lookup = lookup_in(input);
@@ -45,10 +59,14 @@ void run_launcher(std::string_view input) {
   limits.processors = 8;
   limits.quota = 1.5;
   limits.copies_refused = true;
+  const auto size = lookup("OMPI_MCA_btl_vader_segment_size");
+  const std::optional<double> asked =
+      limits.segments && size && !lookup("OMPI_MCA_btl_sm_segment_size") ? plain_size(*size) : std::nullopt;
   if (!limits.segments) limits.segments.emplace();
   limits.segments->total_bytes = limits.segments->free_bytes = Index{1} << 26;
   const HostAnswer answer = host_answer(limits);
-  const bool has_room = limits.ranks < 2 || limits.segments->segment_bytes <= limits.segments->free_bytes;
+  const double needed = asked.value_or(static_cast<double>(limits.segments->segment_bytes));
+  const bool has_room = limits.ranks < 2 || needed <= static_cast<double>(limits.segments->free_bytes);
   expect(has_room || !answer.violations.empty(), "a rank that finds no room is started");
   const HostAddress four{.interface = "eth0", .bytes = {10, 0, 0, 1}, .prefix_bits = 24};
   const HostAddress six{.interface = "eth1", .six = true, .bytes = {0xfd, 0, 0x77}, .prefix_bits = 64};
@@ -60,6 +78,7 @@ std::vector<std::string> launcher_seeds() {
       "OMPI_COMM_WORLD_LOCAL_SIZE=4\nOMPI_MCA_btl_vader_segment_size=9223372036854775807\nOMP_NUM_THREADS="
       "2\n",
       "OMPI_COMM_WORLD_LOCAL_SIZE=2147483647\nOMPI_MCA_btl=^tcp\nOMPI_MCA_pml=ob1\n",
+      "OMPI_COMM_WORLD_LOCAL_SIZE=2\nOMPI_MCA_btl_vader_segment_size=65M\n",
       "SLURM_STEP_TASKS_PER_NODE=2(x3),1\nSLURM_NODEID=3\nSLURM_NTASKS=7\nSLURM_PROCID=6\n",
       "MOELOOM_NET=10.0.0.0/24,eth1\nOMPI_MCA_btl_tcp_if_include=10.0.0.0/24,eth1\n",
       "MOELOOM_NET=fd00:77::/64\nOMPI_MCA_btl_tcp_if_include=eth1\nOMPI_MCA_smsc=cma\n"};

@@ -77,16 +77,16 @@ TEST(HostLimits, OfARankAloneOnItsHostAreItsProcessors) {
   EXPECT_TRUE(host_answer(alone).violations.empty());
 }
 
+std::optional<SegmentRoom> segments(const std::map<std::string, std::string>& variables) {
+  return limits_of_this_host([&](const std::string& name) {
+           const auto found = variables.find(name);
+           return found == variables.end() ? std::nullopt : std::optional(found->second);
+         })
+      .segments;
+}
+
 TEST(HostLimits, SegmentsAreLookedForWhereOpenMpiMakesThem) {
   if (!std::string_view(mpi_library_version()).starts_with("Open MPI")) GTEST_SKIP() << "another MPI";
-  using Variables = std::map<std::string, std::string>;
-  const auto segments = [](Variables variables) {
-    return limits_of_this_host([&](const std::string& name) {
-             const auto found = variables.find(name);
-             return found == variables.end() ? std::nullopt : std::optional(found->second);
-           })
-        .segments;
-  };
   using Variable = std::pair<std::string, std::string>;
   const Variable two = {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                  root = {"OMPI_MCA_btl_vader_backing_directory", "/"};
@@ -106,6 +106,32 @@ TEST(HostLimits, SegmentsAreLookedForWhereOpenMpiMakesThem) {
   for (const char* btl : {"self,tcp", "^vader", "^openib,vader"})
     EXPECT_FALSE(segments({two, {"OMPI_MCA_btl", btl}})) << btl;
   EXPECT_FALSE(segments({two, {"OMPI_MCA_pml", "ucx"}}));
+}
+
+/// As ompi_info answers to the same settings; what it cannot represent is larger than any host.
+TEST(HostLimits, ASegmentHasTheSizeThatOpenMpiReads) {
+  if (!std::string_view(mpi_library_version()).starts_with("Open MPI")) GTEST_SKIP() << "another MPI";
+  for (const auto& [text, bytes] :
+       std::map<std::string, Index>{{"67108864", 64 * kMebi},
+                                    {"64M", 64 * kMebi},
+                                    {"64m", 64 * kMebi},
+                                    {"64MB", 64 * kMebi},
+                                    {"65536k", 64 * kMebi},
+                                    {"1G", 1024 * kMebi},
+                                    {"0x4000000", 64 * kMebi},
+                                    {"0x40M", 64 * kMebi},
+                                    {"0400000000", 64 * kMebi},
+                                    {"64T", 2 * kMebi},  // the least that it makes
+                                    {"-1", 2 * kMebi},
+                                    {"", 2 * kMebi},
+                                    {"9223372036854775807", INT64_MAX},
+                                    {"20000000000G", INT64_MAX}}) {
+    const auto found = segments({{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                 {"OMPI_MCA_btl_vader_backing_directory", "/"},
+                                 {"OMPI_MCA_btl_vader_segment_size", text}});
+    ASSERT_TRUE(found) << text;
+    EXPECT_EQ(found->segment_bytes, bytes) << text;
+  }
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 # missing tool stops is skipped.
 #
 #   asan         every test under the address and undefined-behaviour sanitizers, also ranks, hosts, faults and Python
-#   tsan         the threaded tests under the thread sanitizer (clang 19 or later, and libomp's archer)
+#   tsan         the threaded tests under the thread sanitizer (clang 16 or later, and libomp's archer)
 #   valgrind     small tests under memcheck
-#   fuzz         libFuzzer's programs (clang 19 or later, and libomp): --runs N executions of each (100000) without a
+#   fuzz         libFuzzer's programs (clang 16 or later, and libomp): --runs N executions of each (100000) without a
 #                sanitizer, ten times as fast, then what they found new under those of asan
 #   load         the suite of build/ five times, on processors that have three times as much to do; by name only
 #   ci           a room's tests under asan's sanitizers, another room a commit, within three minutes

@@ -57,7 +57,7 @@ rooms_of_asan() {
 run_by_ctest() { # room, tests
   local room=$1 log=$builds/asan-tests.log part="" names failed=0 name said count=0
   shift
-  names=$(printf '|%s' "$@" | sed 's/[][.^$*+?(){}\\]/\\&/g')
+  names=$(printf '|%s' "$@" | sed 's/[]$*+?(){}^.[]/\\&/g')
   if [[ $1 = *@* ]]; then
     part=${1#*@} names="|${1%@*}"
     export GTEST_TOTAL_SHARDS=${part#*/} GTEST_SHARD_INDEX=$((${part%/*} - 1))

@@ -37,11 +37,10 @@ library_of() { # compiler, name: Debian has what belongs to one of several compi
   return 1
 }
 
-# Older ones do not know structured bindings in loops of OpenMP.
 clang_of() { # a library that it has to have
   local name
-  for name in clang++ clang++-{22,21,20,19}; do
-    command -v "$name" > /dev/null && (($("$name" -dumpversion | cut -d. -f1) >= 19)) &&
+  for name in clang++ clang++-{22,21,20,19,18,17,16}; do
+    command -v "$name" > /dev/null && (($("$name" -dumpversion | cut -d. -f1) >= 16)) &&
       library_of "$name" "$1" > /dev/null && echo "$name" && return
   done
   return 1

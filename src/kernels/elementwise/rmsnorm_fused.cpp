@@ -178,13 +178,14 @@ void add_groups(Index rows, Index groups, std::span<const float> inv_rms, std::s
 
 void backward(const NormedRows& normed, ConstMatrixView dy, MatrixView dx, std::span<float> d_weight) {
   const Index groups = rmsnorm::check_backward(normed, dy, dx, d_weight);
-  const auto [x, weight, settings, inv_rms] = normed;
+  const ConstMatrixView x = normed.x;  // clang before 19 captures no structured binding
+  const std::span<const float> weight = normed.weight;
   const Index width = static_cast<Index>(weight.size());
   const bool streams = streaming::pays(dx, width) && dx.data != dy.data && dx.data != x.data;
-  add_groups(x.rows, groups, inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
+  add_groups(x.rows, groups, normed.inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
     const float *grad = dy.row(i) + column, *in = x.row(i) + column;
     float* const out = dx.row(i) + column;
-    const Group group{weight.data(), settings.weight_offset, width, inv};
+    const Group group{weight.data(), normed.settings.weight_offset, width, inv};
     if (streams)
       stream_backward(grad, in, i + 1 < x.rows ? dy.stride : 0, i + 1 < x.rows ? x.stride : 0, group, out,
                       sum);
@@ -196,12 +197,13 @@ void backward(const NormedRows& normed, ConstMatrixView dy, MatrixView dx, std::
 void gated_backward(const NormedRows& normed, ConstMatrixView gate, ConstMatrixView dy, MatrixView dx,
                     MatrixView d_gate, std::span<float> d_weight) {
   const Index groups = rmsnorm::check_backward(normed, dy, dx, d_weight);
-  const auto [x, weight, settings, inv_rms] = normed;
+  const ConstMatrixView x = normed.x;  // clang before 19 captures no structured binding
+  const std::span<const float> weight = normed.weight;
   rmsnorm::check_gate(x, gate);
   rmsnorm::check_gate(x, d_gate);
   const Index width = static_cast<Index>(weight.size());
-  const float offset = settings.weight_offset;
-  add_groups(x.rows, groups, inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
+  const float offset = normed.settings.weight_offset;
+  add_groups(x.rows, groups, normed.inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
     const float* in = x.row(i) + column;
     float* out = dx.row(i) + column;  // holds the gradient of the norm's result while it is in the cache
     const Group group{weight.data(), offset, width, inv};

@@ -84,7 +84,8 @@ void gated_forward(ConstMatrixView x, ConstMatrixView gate, std::span<const floa
 void gated_backward(const NormedRows& normed, ConstMatrixView gate, ConstMatrixView dy, MatrixView dx,
                     MatrixView d_gate, std::span<float> d_weight) {
   const Index groups = rmsnorm::check_backward(normed, dy, dx, d_weight);
-  const auto& [x, weight, settings, inv_rms] = normed;
+  const ConstMatrixView x = normed.x;  // clang before 19 captures no structured binding
+  const std::span<const float> weight = normed.weight;
   rmsnorm::check_gate(x, gate);
   rmsnorm::check_gate(x, d_gate);
   const Index width = static_cast<Index>(weight.size());
@@ -92,7 +93,7 @@ void gated_backward(const NormedRows& normed, ConstMatrixView gate, ConstMatrixV
   for_each_group(0, x.rows, groups, width, [&](Index row, Index column, std::size_t group) {
     for (Index j = 0; j < width; ++j) {
       const double g = gate(row, column + j), grad = dy(row, column + j);
-      const double y = x(row, column + j) * inv_rms[group] * weight_at(weight, j, settings);
+      const double y = x(row, column + j) * normed.inv_rms[group] * weight_at(weight, j, normed.settings);
       d_gate(row, column + j) = static_cast<float>(grad * y * sigmoid(g) * (1 + g * sigmoid(-g)));
       d_normed.row(row)[column + j] = static_cast<float>(grad * g * sigmoid(g));
     }

@@ -364,8 +364,7 @@ void sparse_backward(float z, const BackwardRows& rows, BasicView<GradNumber> d_
 void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
               ConstMatrixView d_activated, const GatedGradients& results) {
   swiglu::check_backward(activation, gate_up, row_scale, d_activated, results);
-  const auto& [d_gate_up, d_row_scale, activated] = results;
-  const BackwardRows rows{gate_up, row_scale, d_activated, d_row_scale};
+  const BackwardRows rows{gate_up, row_scale, d_activated, results.d_row_scale};
   with_activation(activation.act, [&](auto act) {
     std::visit(
         [&](auto grad_view, auto view) {
@@ -374,7 +373,7 @@ void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::s
           if (activation.sparsity == 0) return dense_backward<act()>(rows, grad_view, view);
           sparse_backward<act()>(quantile_of(activation), rows, grad_view, view);
         },
-        d_gate_up, activated);
+        results.d_gate_up, results.activated);
   });
 }
 

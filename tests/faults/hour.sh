@@ -61,7 +61,7 @@ ended=${EPOCHREALTIME/,/.}
 
 # number FIELD FILE: of each line.
 number() { awk -v field="\"$1\":" '(at = index($0, field)) { print substr($0, at + length(field)) + 0 }' CONVFMT=%.6f OFMT=%.6f "$2"; }
-[[ -f $run/restarts.jsonl ]] || { echo "no rank was killed in $minutes minutes; give more" >&2; exit 1; }
+((kills > 0)) || { echo "no rank was killed in $minutes minutes; give more" >&2; exit 1; }
 grep -h 'go-on:' "$work/log"
 sum() { number "$1" "$run/$2" | awk '{ s += $1 } END { printf "%.6f", s }'; }
 # Seconds of a step are those of its slowest rank, so that their sum may be more than there were: what was not training

@@ -7,6 +7,7 @@ root=$(cd "$here/../.." && pwd)
 . "$root/launch/env.sh"
 export OMP_NUM_THREADS=1 MOELOOM_BUILD=${MOELOOM_BUILD:-$root/build}
 longest=${MOELOOM_FAULT_SECONDS:-60} # that a run with its fault may take; a machine that others use needs more
+patience=$((longest + 60))           # after which it is ended
 work=$(mktemp -d "${TMPDIR:-/tmp}/moeloom-faults-XXXXXX")
 export TMPDIR=$work XDG_CACHE_HOME=$work/cache # sessions of mpirun too
 end_all() {
@@ -72,7 +73,7 @@ launch() {
   local start
   start=$(now)
   code=0
-  timeout -k 5 120 "$root/launch/go-on.sh" --pause 0 --restarts 3 "$run" \
+  timeout -k 5 "$patience" "$root/launch/go-on.sh" --pause 0 --restarts 3 "$run" \
     mpirun -n "$ranks" "$MOELOOM_BUILD/moeloom" -- "${options[@]}" "${mesh[@]}" "$@" >> "$log" 2>&1 || code=$?
   seconds=$((($(now) - start) / 1000000000))
 }

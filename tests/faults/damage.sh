@@ -58,7 +58,7 @@ fault_model() {
   said="model, manifest $listed: $how"
   from=$(now)
   code=0
-  timeout -k 5 60 mpirun -n "$ranks" "$MOELOOM_BUILD/moeloom" train --model "$model" --run "$run" --ep "$ep" --steps 2 \
+  timeout -k 5 "$patience" mpirun -n "$ranks" "$MOELOOM_BUILD/moeloom" train --model "$model" --run "$run" --ep "$ep" --steps 2 \
     --seq-len 32 --global-batch 12 --eval-sequences 12 --sample-chars 0 --progress off \
     --data "$work/text" >> "$log" 2>&1 || code=$?
   seconds=$((($(now) - from) / 1000000000))

@@ -13,7 +13,7 @@ in_small_disk() {
   printf -v again '%q ' "$root/launch/go-on.sh" --pause 0 --restarts 0 "$run" \
     mpirun -n "$ranks" "$MOELOOM_BUILD/moeloom" -- "${options[@]}" "${mesh[@]}"
   mkdir "$run" "$run.copy"
-  timeout -k 5 120 "$own_mounts" bash -c "
+  timeout -k 5 "$patience" "$own_mounts" bash -c "
     mount -t tmpfs -o size=$1k none '$run'
     again() { $again; }
     $2

@@ -130,7 +130,6 @@ REFUSED = (
     *({"exact": ANY, "accumulate": ANY, name: ANY} for name in ("replay-routing", "record-routing")),
     *({"exact": ANY, name: ANY} for name in ("combine", "wire-dtype", "shard-dense", "gradients", "row-budget")),
     {"aux-loss": ("pooled",), "aux-loss-over": ("sequence",)},
-    {"aux-loss": (ABSENT,), "model": ANY, "aux-loss-over": ("sequence",)},
     {"exact": ANY, "overlap-grad-reduce": ANY},
     {"exact": ANY, "kernels": ("none",)},
     {"exact": ANY, "gmm-rule": ANY},
@@ -145,6 +144,9 @@ REFUSED = (
     {"trace-steps": ANY, "trace": (ABSENT,)},
     {"record-steps": ANY, "record-routing": (ABSENT,)},
 )
+
+# How a refusal names an option that it does not call by its flag.
+SAID = {"aux-loss": "aux loss", "dense-layers": "sparse layers", "kernels": "kernel fused_moe"}
 
 # Options of the program that are not combined, and why.
 LEFT_OUT = {

@@ -6,10 +6,11 @@
 Every row runs on 4 ranks: first whole, then without the options of which `options.py` says that they are another way to
 the same training. Losses, gradient norms, weights and moments must have the same bits; where they do not, the first of
 those options is named with which they change. A row that is refused, that ends with any other code than 0, or that
-takes longer than 200 s is a finding too, and so is what `options.py` says that is refused and is not. --seed
-draws other rows with the same pairs.
+takes longer than 200 s is a finding too, and so is what `options.py` says that is refused and is not, or is with words
+of other options. --seed draws other rows with the same pairs.
 """
 import argparse
+import itertools
 import os
 import pathlib
 import re
@@ -19,7 +20,7 @@ import sys
 import tempfile
 
 import work
-from options import ABSENT, LEFT_OUT, OF_NAME, OPTIONS, REFUSED, changes_no_bit
+from options import ABSENT, LEFT_OUT, OF_NAME, OPTIONS, REFUSED, SAID, changes_no_bit
 from table import is_implied, needs_of, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -28,6 +29,12 @@ SECONDS = 200  # of a run, however much else the machine has to do; ctest ends a
 
 class Finding(Exception):
     pass
+
+
+class Failed(Finding):
+    def __init__(self, code, words, said):
+        super().__init__(f"exit code {code}: {' '.join(words)}\n{said}")
+        self.code, self.said = code, said
 
 
 class Runs:
@@ -54,7 +61,7 @@ class Runs:
                     started.kill()
                 raise Finding(f"no end after {SECONDS} s: {' '.join(words)}") from None
         if started.returncode != 0:
-            raise Finding(f"exit code {started.returncode}: {' '.join(words)}\n{said}")
+            raise Failed(started.returncode, words, said)
 
     def bits(self, row):
         """Losses, norms, weights and moments after two steps of a row."""
@@ -106,20 +113,30 @@ def check(runs, row):
                   f"beside\n{words_of(without)} {words_of({name: row[name] for name in ways[:same]})}")
 
 
-def check_rules(runs):
-    """What is said to be refused is, and every option of the program is said."""
+def refused_rows():
+    """Each rule with a row for every choice of its values, of the first where any will do."""
     for rule in REFUSED:
-        if any(values and ABSENT in values for values in rule.values()):
-            continue
-        row = {"ep": "2"} | {name: (values or OF_NAME[name].values)[0] for name, values in rule.items()}
-        row |= {name: OF_NAME[name].values[0] for name in needs_of(row)}
-        try:
-            runs.bits(row)
-        except Finding as finding:
-            if str(finding).startswith("exit code 1:"):
-                continue
-        raise Finding(f"options.py says that this is refused, and it runs: {words_of(row)}")
-    said = subprocess.run([runs.program, "train", "--help"], capture_output=True, text=True, check=True).stdout
+        for chosen in itertools.product(*(values or OF_NAME[name].values[:1] for name, values in rule.items())):
+            row = {"ep": "2"} | {name: value for name, value in zip(rule, chosen) if value != ABSENT}
+            yield rule, row | {name: OF_NAME[name].values[0] for name in sorted(needs_of(row) - rule.keys())}
+
+
+def check_refused(runs, rule, row):
+    """What is said to be refused is, with the name of an option that is in the rule."""
+    try:
+        runs.bits(row)
+    except Failed as failed:
+        if failed.code != 1:
+            raise
+        if any(re.search(rf"--{name}(?![a-z-])|{SAID.get(name, '(?!)')}", failed.said) for name in rule):
+            return
+        raise Finding(f"refused for another reason than {' '.join(rule)}: {words_of(row)}\n{failed.said}") from None
+    raise Finding(f"options.py says that this is refused, and it runs: {words_of(row)}")
+
+
+def check_options(program):
+    """Every option of the program is said."""
+    said = subprocess.run([program, "train", "--help"], capture_output=True, text=True, check=True).stdout
     known = OF_NAME.keys() | set(" ".join(LEFT_OUT).split())
     unknown = set(re.findall(r"^  --([a-z0-9-]+) ", said, re.MULTILINE)) - known
     if unknown:
@@ -151,8 +168,11 @@ def main():
 
         for number, row in list(enumerate(rows))[first:last][part - 1::parts]:
             tell(f"row {number} of {len(rows)}, {len(row)} options, compared", lambda: check(runs, row))
+        if not first:
+            for rule, row in list(refused_rows())[part - 1::parts]:
+                tell(f"refused: {words_of(row)}", lambda: check_refused(runs, rule, row))
         if not first and part == 1:
-            tell("what is refused, and left out", lambda: check_rules(runs))
+            tell("no option of the program is left out in silence", lambda: check_options(runs.program))
             unexplained = [two for two in impossible if not is_implied(two)]
             if unexplained:
                 failed += 1

@@ -4,10 +4,11 @@ targets_of() { sed -n "s/^set(fuzz_$1 \(.*\))/\1/p" tests/fuzz/CMakeLists.txt | 
 
 rooms_of_fuzz() { targets_of '[a-z]*'; }
 
-room_of_target() {
-  local list
-  for list in io:io data:io tokenizer:text chat:text model:train weights:model run:run app:app host:app c:c; do
-    if targets_of "${list%:*}" | grep -qx "$1"; then echo "${list#*:}"; fi
+# "list room": of tests/fuzz/CMakeLists.txt, and whose parser it is.
+place_of_target() { # target
+  local place
+  for place in io:io data:io tokenizer:text chat:text model:train weights:model run:run app:app host:app c:c; do
+    if targets_of "${place%:*}" | grep -qx "$1"; then echo "${place/:/ }"; fi
   done
 }
 

@@ -15,7 +15,7 @@ rooms_below() {
 # What a result stands on: the sources of a room and of those that it links, and its tests. How it is built is left out:
 # else each new test would make every row stale.
 paths_of() { # room, or a target of fuzz as fuzz/TARGET
-  local rooms room=$1
+  local rooms list room=$1
   if [[ $room = suite ]]; then  # all but the table
     printf '%s\n' CMakeLists.txt src include launch examples tests/CMakeLists.txt tests/*/ | sed 's:/$::'
     return
@@ -24,7 +24,10 @@ paths_of() { # room, or a target of fuzz as fuzz/TARGET
   case $room in
     guest) rooms=run ;;
     c_ranks) rooms=c && echo tests/c ;;
-    fuzz/*) rooms=$(room_of_target "${room#fuzz/}") && echo tests/fuzz ;;
+    fuzz/*)
+      read -r list rooms < <(place_of_target "${room#fuzz/}")
+      printf '%s\n' tests/fuzz/{"$list"_*targets.cpp,*.hpp,libfuzzer_main.cpp}
+      ;;
     python) rooms="c app" && printf '%s\n' src/python examples/python ;;
     example) rooms="c app" && echo examples ;;
     fuzz) rooms="c app" ;;

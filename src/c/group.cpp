@@ -49,11 +49,13 @@ struct EndedGroups {
 
 namespace {
 
-/// Who calls MPI.
+/// Who calls MPI, and whether several may: known from the first turn on, because MPI, which may end, is not
+/// asked beside a program's own calls.
 struct MpiUse {
   std::mutex mutex;
   Index turns = 0;
   bool ends = false;
+  bool is_for_several = false;
   EndedGroups ended;
 };
 
@@ -63,17 +65,14 @@ MpiUse& mpi_use() {
   return *held;
 }
 
-/// With the lock: MPI, which may have ended, is asked nothing while somebody ends it.
 void end(Group* group) noexcept {
   std::unique_ptr<Group> ends(group);
   if (!ends->members()->of_mpi) return;
   ends->release();
   MpiUse& use = mpi_use();
   const std::lock_guard lock(use.mutex);
-  if (use.ends || (mpi_runs() && !mpi_is_for_several_threads()))
-    use.ended.add(std::move(ends));
-  else
-    ends.reset();
+  use.ended.add(std::move(ends));
+  if (!use.ends && (use.is_for_several || !mpi_runs())) use.ended.free();
 }
 
 }  // namespace
@@ -113,7 +112,8 @@ void Group::set_row(std::shared_ptr<Members> row) {
 
 void Group::set_timeout(double seconds) {
   door().set_timeout(seconds);
-  if (const auto row = this->row()) row->door.set_timeout(seconds);
+  const std::lock_guard lock(mutex_);  // a row that is replaced meanwhile ends with who replaces it
+  if (row_) row_->door.set_timeout(seconds);
 }
 
 void Group::meet(const Call& call, ml_status status, const std::string& error) {
@@ -161,15 +161,17 @@ MpiTurn::MpiTurn(For purpose) {
   MpiUse& use = mpi_use();
   const std::lock_guard lock(use.mutex);
   if (use.ends) throw Refusal(ML_IN_USE, "another thread ends MPI");
-  if (use.turns > 0 && !mpi_is_for_several_threads())
+  const bool has_mpi = mpi_runs();
+  if (has_mpi && purpose == For::kCall) require_thread_of_mpi();
+  if (use.turns > 0 && !use.is_for_several)
     throw Refusal(ML_IN_USE,
                   "another thread is in a call of another group, and MPI was started for one thread at a "
                   "time; start it at MPI_THREAD_MULTIPLE, or call by turns");
   if (use.turns > 0 && purpose == For::kEnd)
     throw Refusal(ML_IN_USE, "another thread is in a call on ranks; MPI ends when it has returned");
-  const bool has_mpi = mpi_runs();
-  if (!has_mpi || is_thread_of_mpi()) use.ended.free();
+  if (!has_mpi || purpose == For::kCall || is_thread_of_mpi()) use.ended.free();
   if (!has_mpi) return;
+  use.is_for_several = mpi_is_for_several_threads();
   ++use.turns;
   use.ends = purpose == For::kEnd;
   has_mpi_ = true;
@@ -188,7 +190,6 @@ Turn::Turn(Group& group, bool splits) : own_(group.members()->busy), row_(group.
   if (group.ranks().size() == 1 && !(splits && group.members()->of_mpi)) return;
   of_mpi_.emplace();
   if (!of_mpi_->has_mpi()) throw Refusal(ML_MPI, "MPI has ended, and the ranks of the group with it");
-  require_thread_of_mpi();
 }
 
 void Group::release() {

@@ -2,6 +2,7 @@
 #include "comm/adopt_at.hpp"
 #include "moeloom/comm/session.hpp"
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,8 +15,13 @@ namespace moeloom::c {
 namespace {
 
 /// Not ended where the process ends without ml_mpi_end(): MPI_Finalize would wait for the others.
-std::unique_ptr<Session>& session() {
-  static auto* const held = new std::unique_ptr<Session>;
+struct Started {
+  std::unique_ptr<Session> session;
+  std::atomic<bool> is_ours = false;  // until MPI has ended
+};
+
+Started& started() {
+  static auto* const held = new Started;
   return *held;
 }
 
@@ -71,14 +77,17 @@ ml_status ml_mpi_start(void) {
   return guarded([&] {
     int argc = 0;
     char** argv = nullptr;
-    session() = std::make_unique<moeloom::Session>(argc, argv, moeloom::MpiThreads::kByTurns);
+    started().session = std::make_unique<moeloom::Session>(argc, argv, moeloom::MpiThreads::kByTurns);
+    started().is_ours = true;
   });
 }
 
 ml_status ml_mpi_end(void) {
   return guarded([] {
+    if (!started().is_ours) return;
     const MpiTurn turn(MpiTurn::For::kEnd);
-    session().reset();
+    started().session.reset();
+    started().is_ours = false;
   });
 }
 

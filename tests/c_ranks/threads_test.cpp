@@ -58,5 +58,17 @@ TEST(CThreads, ACommunicatorIsFreedByTheNextCall) {
   EXPECT_EQ(freed_elsewhere, 0);
 }
 
+/// It would be in the way of the thread that MPI was started for, on one rank alone.
+TEST(CThreads, WhoIsRefusedHasNoTurn) {
+  const World world, other;
+  if (world.size() < 2) GTEST_SKIP() << "a rank alone calls nothing";
+  std::atomic<bool> ends = false;
+  std::jthread beside([&] {
+    while (!ends) EXPECT_STATUS(ml_group_barrier(other.group), ML_MPI, "by another thread");
+  });
+  for (int i = 0; i < 2000; ++i) EXPECT_OK(ml_group_barrier(world.group));
+  ends = true;
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -281,8 +281,8 @@ ml_status ml_group_gather_text(ml_group* group, const char* text);
 const char* ml_group_text(const ml_group* group, int64_t rank);
 // Gives back the buffers that layers share and trips that nobody holds; the next call makes them anew.
 ml_status ml_group_release(ml_group* group);
-// From any thread, also beside calls of MPI: what MPI has of it is given back by the next call on ranks, and
-// at MPI_THREAD_MULTIPLE at once.
+// From any thread, also beside calls of MPI: what MPI has of it, and rows that ranks share, are given back by
+// the next call on ranks, and at MPI_THREAD_MULTIPLE at once.
 void ml_group_close(ml_group* group);
 
 // ---- a layer's experts ----

@@ -142,7 +142,8 @@ class Group:
 
     def leave(self, groups: Sequence[Group]) -> None:
         """A mesh of these groups closes, maybe while a call goes on; close_left() is next."""
-        self._left, self._closed = groups, True
+        if not self._released:
+            self._left, self._closed = groups, True
 
     def close_left(self) -> None:
         """By who left, and behind every call: where one has the lock, maybe of this thread, which the garbage collector

@@ -111,8 +111,8 @@ class Mesh:
         return next(self._layers)
 
     def close(self) -> None:
-        """Gives its buffers back, as its end does when nobody holds it; what is called on it afterwards is a
-        SpentError. Not collective. InUseError while another thread is in a call."""
+        """Gives its buffers back, those that ranks share with the next call on any mesh, as its end does when nobody
+        holds it; what is called on it afterwards is a SpentError. Not collective. InUseError while another thread is in a call."""
         if not self._drop.alive:
             return
         if not self.world.lock.acquire(blocking=False):

@@ -37,16 +37,18 @@ std::vector<std::string> environment_seeds() {
 
 // ---- what launchers set ----------------------------------------------------------------------------------
 
-/// Of a decimal number that has up to ten digits, and k, m or g behind it.
+/// Of a decimal number that has up to ten digits, and k, m or g behind it, and is an int.
 std::optional<double> plain_size(const std::string& text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (digits == 0 || digits > 10 || text.front() == '0' || text.size() > digits + 1) return std::nullopt;
   double bytes = 0;
   for (std::size_t i = 0; i < digits; ++i) bytes = 10 * bytes + (text[i] - '0');
-  if (digits == text.size()) return bytes;
-  const std::size_t unit = std::string_view("kKmMgG").find(text[digits]);
-  if (unit == std::string_view::npos) return std::nullopt;
-  return std::ldexp(bytes, 10 * (1 + static_cast<int>(unit) / 2));
+  if (digits < text.size()) {
+    const std::size_t unit = std::string_view("kKmMgG").find(text[digits]);
+    if (unit == std::string_view::npos) return std::nullopt;
+    bytes = std::ldexp(bytes, 10 * (1 + static_cast<int>(unit) / 2));
+  }
+  return bytes < std::ldexp(1, 31) ? std::optional(bytes) : std::nullopt;
 }
 
 /// On a host that is the same everywhere, but for which folders it has: a segment's may be any.

@@ -11,12 +11,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <sstream>
 #include <string_view>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <utility>
 
 #include "fields/option_values.hpp"
 
@@ -36,15 +36,16 @@ Index number_in_front(const std::string& text) {
 }
 
 /// Of a size in a setting of Open MPI: base 16 behind 0x and 8 behind 0, and k, m or g behind the number.
-Index bytes_of_setting(const std::string& text) {
+/// None where it is no int, which Open MPI does not take.
+std::optional<Index> bytes_of_setting(const std::string& text) {
   char* end = nullptr;
   const Index number = std::strtoll(text.c_str(), &end, 0);
   const std::size_t unit =
       std::string_view("kmg").find(static_cast<char>(std::tolower(static_cast<unsigned char>(*end))));
   const Index scale = unit == std::string_view::npos ? 1 : Index{1} << 10 * (unit + 1);
   Index bytes = 0;
-  if (!__builtin_mul_overflow(number, scale, &bytes)) return bytes;
-  return number < 0 ? std::numeric_limits<Index>::min() : std::numeric_limits<Index>::max();
+  if (__builtin_mul_overflow(number, scale, &bytes) || !std::in_range<int>(bytes)) return std::nullopt;
+  return bytes;
 }
 
 /// Asked of itself: a filter of system calls does not look at whose memory it is.
@@ -89,9 +90,10 @@ std::optional<SegmentRoom> segment_room(const EnvironmentLookup& lookup) {
   if (!uses_segments(lookup)) return std::nullopt;
   constexpr Index kLeastBytes = Index{2} << 20;  // which Open MPI makes of less
   const Index default_bytes = Index{open_mpi_version() >= 5 ? 16 : 4} << 20;
-  const auto asked = set_for_segments(lookup, "segment_size");
+  const auto setting = set_for_segments(lookup, "segment_size");
+  const auto asked = setting ? bytes_of_setting(*setting) : std::nullopt;
   SegmentRoom room{.folder = set_for_segments(lookup, "backing_directory").value_or("/dev/shm"),
-                   .segment_bytes = asked ? std::max(bytes_of_setting(*asked), kLeastBytes) : default_bytes};
+                   .segment_bytes = asked ? std::max(*asked, kLeastBytes) : default_bytes};
   struct statvfs found {};
   if (::statvfs(room.folder.c_str(), &found) != 0) return std::nullopt;
   const auto block = static_cast<Index>(found.f_frsize);

@@ -2,6 +2,7 @@
 
 #include "base/checksum.hpp"
 #include "base/text.hpp"
+#include "io/megatron_index.hpp"
 #include "io/text_file.hpp"
 #include "io/token_file_writer.hpp"
 #include "moeloom/base/errors.hpp"
@@ -207,16 +208,28 @@ fs::path other_of_index(const fs::path& out) {
   return out.extension() == ".bin" ? out.parent_path() / out.stem() : fs::path(out) += ".bin";
 }
 
+/// A text that has the name is not.
+bool is_index_of(const fs::path& index, const fs::path& tokens) {
+  try {
+    check_megatron_index(index, tokens, static_cast<Index>(fs::file_size(tokens)));
+    return true;
+  } catch (const IoError&) {
+    return false;
+  }
+}
+
 /// Raw ids remove an index, too.
 void require_own_index(const TokenizeOptions& options) {
   const fs::path &out = options.out, index = megatron_index_of(out), other = other_of_index(out);
   const bool shares = megatron_index_of(other) == index && fs::is_regular_file(other);
   const bool has_index = fs::exists(index);
-  const bool is_others =
-      out.extension() == ".bin" ? has_index && !fs::exists(out) : has_index || !options.raw;
+  const bool is_others = out.extension() == ".bin"
+                             ? has_index && !fs::exists(out) && shares && is_index_of(index, other)
+                             : has_index || !options.raw;
   if (shares && is_others)
-    throw ConfigError({index.string() + " would be the index of " + out.string() + ", and is that of " +
-                       other.string() + ", which is there; choose another name for --out"});
+    throw ConfigError({index.string() + " would be the index of " + out.string() + ", and is " +
+                       (has_index ? "that of " : "read as that of ") + other.string() +
+                       ", which is there; choose another name for --out"});
   if (has_index && !options.overwrite && !fs::exists(out) && !fs::exists(out.string() + ".partial"))
     throw ConfigError({index.string() + " is there, and not the tokens whose index it would be, " +
                        out.string() + "; remove it, or give --overwrite true"});

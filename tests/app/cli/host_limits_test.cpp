@@ -108,9 +108,13 @@ TEST(HostLimits, SegmentsAreLookedForWhereOpenMpiMakesThem) {
   EXPECT_FALSE(segments({two, {"OMPI_MCA_pml", "ucx"}}));
 }
 
-/// As ompi_info answers to the same settings; what it cannot represent is larger than any host.
+/// As ompi_info answers to the same settings; what is no int is not taken.
 TEST(HostLimits, ASegmentHasTheSizeThatOpenMpiReads) {
   if (!std::string_view(mpi_library_version()).starts_with("Open MPI")) GTEST_SKIP() << "another MPI";
+  const auto unset =
+      segments({{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_MCA_btl_vader_backing_directory", "/"}});
+  ASSERT_TRUE(unset);
+  const Index default_size = unset->segment_bytes;
   for (const auto& [text, bytes] :
        std::map<std::string, Index>{{"67108864", 64 * kMebi},
                                     {"64M", 64 * kMebi},
@@ -124,8 +128,10 @@ TEST(HostLimits, ASegmentHasTheSizeThatOpenMpiReads) {
                                     {"64T", 2 * kMebi},  // the least that it makes
                                     {"-1", 2 * kMebi},
                                     {"", 2 * kMebi},
-                                    {"9223372036854775807", INT64_MAX},
-                                    {"20000000000G", INT64_MAX}}) {
+                                    {"2047M", 2047 * kMebi},
+                                    {"2G", default_size},
+                                    {"9223372036854775807", default_size},
+                                    {"20000000000G", default_size}}) {
     const auto found = segments({{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                                  {"OMPI_MCA_btl_vader_backing_directory", "/"},
                                  {"OMPI_MCA_btl_vader_segment_size", text}});

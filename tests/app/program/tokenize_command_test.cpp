@@ -102,17 +102,17 @@ TEST_F(TokenizeCommand, LeavesTheIndexOfOtherTokensAlone) {
   ASSERT_EQ(shell(tokenize(in("a.txt") + out() + " --overwrite true")).exit_code, 0);
 
   std::filesystem::remove(folder_ / "data.idx");  // raw ids
-  refused(as_prefix, is_of_bin);
+  refused(as_prefix, "and is read as that of " + (folder_ / "data.bin").string());
   const Outcome raw = shell(tokenize(in("a.txt") + " " + as_prefix + " --format raw"));
   EXPECT_EQ(raw.exit_code, 0) << raw.output;
 }
 
 /// What finish() leaves that a power cut ends between its two names.
 TEST_F(TokenizeCommand, GoesOnWhereOnlyTheIndexHasItsName) {
-  write_bytes(folder_ / "a.txt", "In the beginning");
-  ASSERT_EQ(shell(tokenize(in("a.txt") + out())).exit_code, 0);
+  write_bytes(folder_ / "data", "In the beginning");
+  ASSERT_EQ(shell(tokenize(in("data") + out())).exit_code, 0);
   std::filesystem::rename(folder_ / "data.bin", folder_ / "data.bin.partial");
-  const Outcome again = shell(tokenize(in("a.txt") + out()));
+  const Outcome again = shell(tokenize(in("data") + out()));
   EXPECT_EQ(again.exit_code, 0) << again.output;
   EXPECT_EQ(written(TokenFormat::kMegatron), expected({"In the beginning"}));
 }

@@ -146,7 +146,9 @@ REFUSED = (
 )
 
 # How a refusal names an option that it does not call by its flag.
-SAID = {"aux-loss": "aux loss", "dense-layers": "sparse layers", "kernels": "kernel fused_moe"}
+SAID = {"aux-loss": "aux loss", "aux-loss-over": "no sequences", "dense-layers": "sparse layers",
+        "gmm-rule": "GMM request", "kernels": "kernel fused_moe", "model": "deepseek_v3|qwen3_moe",
+        "nodes": "lie on 2 nodes", "replay-routing": "was recorded"}
 
 # Options of the program that are not combined, and why.
 LEFT_OUT = {

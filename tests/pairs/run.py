@@ -122,13 +122,14 @@ def refused_rows():
 
 
 def check_refused(runs, rule, row):
-    """What is said to be refused is, with the name of an option that is in the rule."""
+    """What is said to be refused is, with the names of two options of the rule, where it has two."""
     try:
         runs.bits(row)
     except Failed as failed:
         if failed.code != 1:
             raise
-        if any(re.search(rf"--{name}(?![a-z-])|{SAID.get(name, '(?!)')}", failed.said) for name in rule):
+        named = [name for name in rule if re.search(rf"--{name}(?![a-z-])|{SAID.get(name, '(?!)')}", failed.said)]
+        if len(named) >= min(2, sum(values != (ABSENT,) for values in rule.values())):
             return
         raise Finding(f"refused for another reason than {' '.join(rule)}: {words_of(row)}\n{failed.said}") from None
     raise Finding(f"options.py says that this is refused, and it runs: {words_of(row)}")

@@ -87,7 +87,7 @@ TEST_F(Disk, OneThatTurnsReadOnlyIsSaidAtEachSave) {
   const Outcome run = beside_run("--steps 1000000", R"(
 checkpoint
 mkdir $run.ro; mount --bind $run $run.ro; mount -o remount,ro,bind $run.ro; mount --bind $run.ro $run
-seen "save=failed"; sleep 0.5; umount $run
+for i in $(seq 600); do [ $(grep -c save=failed $log) -ge 2 ] && break; sleep 0.1; done; umount $run
 echo room again >> $log; seen "room again"
 for i in $(seq 600); do sed -n '/room again/,$p' $log | grep -q saved= && break; sleep 0.1; done
 stop)");

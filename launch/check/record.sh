@@ -114,18 +114,17 @@ read_passed() { # check: sets passed[room] to what was counted, and the digits o
 
 # Rows of a check from what was kept of all its "room item" lines; where tests of a room passed at several commits, of
 # sources that are not the present ones, else of the oldest. A room that has passed or failed keeps its row until it has
-# passed whole, or a test of it fails.
+# passed whole, or a test of it fails; where it has passed elsewhere as it is now, it keeps that.
 write_rows() { # check, unit of what is counted, lines "room item"
-  local check=$1 unit=$2 room rows
+  local check=$1 unit=$2 room rows now
   : >> "$builds/state/$check"
   [[ -e $table ]] || printf '%s\n' "# What was checked, and when" "" \
     "Written by \`launch/check.sh\`, one row a check and room. \`launch/check.sh status\` says which rows are stale:" \
     "whose sources, which are those of the room, of rooms below it and of its tests, are others now." "" \
     "| check | room | commit | sources | date | result | done | findings |" "|---|---|---|---|---|---|---|---|" \
     > "$table"
-  rows=$(awk -v check="$check" -v unit="$unit" -v now="$(for room in "${!sources[@]}"; do
-    echo "$room ${sources[$room]}"
-  done)" '
+  now=$(for room in "${!sources[@]}"; do echo "$room ${sources[$room]}"; done)
+  rows=$(awk -v check="$check" -v unit="$unit" -v now="$now" '
     BEGIN { n = split(now, word); for (i = 1; i < n; i += 2) present[word[i]] = word[i + 1] }
     NR == FNR { key[$1] = $2; commit[$1] = $3; date[$1] = $4; result[$1] = $5; count[$1] = $6; of[$1] = $7; next }
     { sub(".*/", "", $1); total[$1]++ }
@@ -144,11 +143,16 @@ write_rows() { # check, unit of what is counted, lines "room item"
           room in findings ? substr(findings[room], 2) : "0"
     }' "$builds/state/$check" <(echo "$3"))
   { sed "/$row/d" "$table"
-    printf '%s\n' "$rows" | cat - <(sed -n "/$row/p" "$table") | awk -F' \\| ' '
+    printf '%s\n' "$rows" | cat - <(sed -n "/$row/p" "$table") | awk -F' \\| ' -v check="$check" -v now="$now" '
+      BEGIN { n = split(now, word, /[ \n]/); for (i = 1; i < n; i += 2) present[word[i]] = word[i + 1] }
       NF < 8 { next }
       { key = $1 " " $2 }
-      !(key in rows) { rows[key] = $0; result[key] = $6; next }
+      !(key in rows) { rows[key] = $0; result[key] = $6; of[key] = $4; next }
       $6 ~ /^(passed|FAILED)$/ && result[key] ~ / of / { rows[key] = $0 }
+      $6 == "passed" && result[key] == "passed" && $1 == "| " check {
+        fresh = present[(check == "fuzz" ? "fuzz/" : "") $2]
+        if ($4 == fresh && of[key] != fresh) rows[key] = $0
+      }
       END { for (key in rows) print rows[key] }' | sort
   } > "$builds/table" && cp "$builds/table" "$table"
 }

@@ -112,7 +112,8 @@ class Mesh:
 
     def close(self) -> None:
         """Gives its buffers back, those that ranks share with the next call on any mesh, as its end does when nobody
-        holds it; what is called on it afterwards is a SpentError. Not collective. InUseError while another thread is in a call."""
+        holds it; what is called on it afterwards is a SpentError. Not collective. InUseError while another thread is in
+        a call."""
         if not self._drop.alive:
             return
         if not self.world.lock.acquire(blocking=False):

@@ -41,18 +41,20 @@ Tensors = Tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def checked(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> Tensors:
-    """x [T, D], topk_idx and topk_weights [T, K], as dispatch takes them. Before a plan, which meets other ranks: one
-    that is refused by itself has not begun, and may call again."""
+    """x [T, D], topk_idx and topk_weights [T, K], of what dispatch takes. Before a plan, which meets other ranks: one
+    that is refused by itself has not begun, and may call again. Sizes that differ are refused by all of them."""
     x, topk_idx = given(x, "x", "TD"), indices(topk_idx, "topk_idx", "TK")
     topk_weights = given(topk_weights, "topk_weights", "TK")
-    if topk_weights.shape != topk_idx.shape:
-        raise ShapeError(f"topk_weights must have the shape of topk_idx, {list(topk_idx.shape)}; found "
-                         f"{list(topk_weights.shape)}")
-    if x.size(0) != topk_idx.size(0):
-        raise ShapeError(f"x must have the {topk_idx.size(0)} rows of topk_idx; found {x.size(0)}")
     view(x, "x")
     view(topk_weights, "topk_weights")
     return x, topk_idx, topk_weights
+
+
+def require_weight_of_each(topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> None:
+    """On this rank alone, where the weights do not go through dispatch."""
+    if topk_weights.shape != topk_idx.shape:
+        raise ShapeError(f"topk_weights must have the shape of topk_idx, {list(topk_idx.shape)}; found "
+                         f"{list(topk_weights.shape)}")
 
 
 class Plan:
@@ -139,6 +141,15 @@ class _Home(Function):
         return d_rows, d_weights, None, None
 
 
+@outside_graphs
+def _dispatched(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
+                layer: Layer) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Trip]:
+    """As DispatchFunction, of what has been checked."""
+    plan = Plan(layer, topk_idx)
+    rows, row_weights, anchor = Out.apply(x, topk_weights, plan)
+    return rows, row_weights, plan.counts, Trip(plan, anchor)
+
+
 class DispatchFunction:
     """apply(x [T, D], topk_idx [T, K], topk_weights [T, K], layer) -> rows [R, D], row_weights [R], counts [e], trip.
 
@@ -149,10 +160,7 @@ class DispatchFunction:
     @outside_graphs
     def apply(x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
               layer: Layer) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Trip]:
-        x, topk_idx, topk_weights = checked(x, topk_idx, topk_weights)
-        plan = Plan(layer, topk_idx)
-        rows, row_weights, anchor = Out.apply(x, topk_weights, plan)
-        return rows, row_weights, plan.counts, Trip(plan, anchor)
+        return _dispatched(*checked(x, topk_idx, topk_weights), layer)
 
 
 class CombineFunction:
@@ -212,13 +220,14 @@ def through(products: Products, x: torch.Tensor, topk_idx: torch.Tensor, topk_we
     scales inputs, of products(weight * rows, counts)."""
     (x, topk_idx, topk_weights), passes = _counting(x, topk_idx, topk_weights, layer)
     if not layer.is_shared:
+        require_weight_of_each(topk_idx, topk_weights)
         rows, order, counts = PermuteFunction.apply(x, topk_idx, layer.num_experts)
         if scales_inputs:
             rows, topk_weights = rows * topk_weights.reshape(-1, 1)[order], torch.ones_like(topk_weights)
         y = UnpermuteFunction.apply(products(rows, counts), order, topk_weights)
         _count_forward(passes)  # not of a rank that was refused, and calls again
         return y
-    rows, row_weights, counts, trip = DispatchFunction.apply(x, topk_idx, topk_weights, layer)
+    rows, row_weights, counts, trip = _dispatched(x, topk_idx, topk_weights, layer)
     _count_forward(passes)
     if scales_inputs:
         return CombineFunction.apply(products(rows * row_weights.unsqueeze(1), counts), trip)

@@ -10,7 +10,7 @@ from .._group import group_of
 from .._passes import next_layer
 from ..errors import ShapeError
 from ._compile import outside_graphs
-from ._dispatch import CombineFunction, Layer, Out, Plan, Trip, checked, in_graph
+from ._dispatch import CombineFunction, Layer, Out, Plan, Trip, checked, in_graph, require_weight_of_each
 
 __all__ = ["Buffer"]
 
@@ -36,6 +36,7 @@ class Buffer:
         recv_x and recv_topk_weights have gradients.
         """
         x, topk_idx, topk_weights = checked(x, topk_idx, topk_weights)
+        require_weight_of_each(topk_idx, topk_weights)
         plan = Plan(Layer(self._mesh, self._group.size, self._number), self._ranks_of(topk_idx, num_experts))
         recv_x, _, anchor = Out.apply(x, None, plan)
         # Beside x, whose format may be too coarse for a number: in fp32 all up to 2^24 are exact.

@@ -128,6 +128,8 @@ class PermuteFunction(Function):
     def forward(ctx: Any, x: torch.Tensor, topk_idx: torch.Tensor,
                 num_experts: int) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         x, topk_idx = given(x, "x", "TD"), indices(topk_idx, "topk_idx", "TK")
+        if x.size(0) != topk_idx.size(0):
+            raise ShapeError(f"x must have the {topk_idx.size(0)} rows of topk_idx; found {x.size(0)}")
         order = torch.empty(topk_idx.numel(), dtype=torch.int64)
         counts, number = torch.empty(num_experts, dtype=torch.int64), c_int64()
         _lib.ml_permute_plan(view(topk_idx, "topk_idx"), num_experts, view(order), view(counts), byref(number))

@@ -12,10 +12,9 @@ spin_beside() { # process, with which it ends
 }
 
 check_load() {
-  local build=${MOELOOM_BUILD:-$source/build} log=$builds/load-tests.log
-  local commit failed=0 items room item result count begin spinning=() i own=$BASHPID in_use
-  [[ -e $build/CTestTestfile.cmake ]] || { echo "load: build the tests first (launch/test.sh)" && return 1; }
-  while_nothing_changes cmake --build "$build" --parallel "$(nproc)" > "$log" 2>&1 || { tail -20 "$log" && return 1; }
+  local log=$builds/load-tests.log
+  local commit failed=0 items room item result count begin spinning=() i own=$BASHPID
+  while_nothing_changes launch/test.sh -N > "$log" 2>&1 || { tail -20 "$log" && return 1; }
   items=$(for ((i = 1; i <= 5; i++)); do echo "suite suite@$i/5"; done)
   begin_at_commit "$items"
   # Three tests at a time, as launch/test.sh has them, are the rest.
@@ -23,15 +22,11 @@ check_load() {
     spin_beside "$own" &
     spinning+=($!)
   done
-  # So that no job finds the folder of all sessions as another one removes it, as in launch/test.sh.
-  in_use=${TMPDIR:-/tmp}/ompi.$(uname -n | cut -d. -f1).$(id -u)/tests.$own
-  mkdir -p "$in_use"
   # shellcheck disable=SC2064
-  trap "kill ${spinning[*]} 2> /dev/null; rmdir -p '$in_use' 2> /dev/null || true" EXIT
+  trap "kill ${spinning[*]} 2> /dev/null" EXIT
   while read -r room item; do
     result=passed begin=$SECONDS
-    "${by[@]}" ctest --test-dir "$build" --no-tests=error --output-on-failure -j 3 < /dev/null > "$log" 2>&1 ||
-      result=failed failed=1
+    "${by[@]}" launch/test.sh --no-tests=error < /dev/null > "$log" 2>&1 || result=failed failed=1
     count=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log")
     keep load "$room" "$item" "$result" "${count:-0}"
     echo "load: $item $result, ${count:-0} tests, $((SECONDS - begin)) s, load average $(cut -d' ' -f3 /proc/loadavg)"

@@ -2,7 +2,6 @@
 
 #include "base/checksum.hpp"
 #include "base/text.hpp"
-#include "io/megatron_index.hpp"
 #include "io/text_file.hpp"
 #include "io/token_file_writer.hpp"
 #include "moeloom/base/errors.hpp"
@@ -202,35 +201,15 @@ class TokenizeRun {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// Of the two names that have one index, NAME.bin and NAME, the other one. Who reads the index takes
-/// NAME.bin.
-fs::path other_of_index(const fs::path& out) {
-  return out.extension() == ".bin" ? out.parent_path() / out.stem() : fs::path(out) += ".bin";
-}
-
-/// A text that has the name is not.
-bool is_index_of(const fs::path& index, const fs::path& tokens) {
-  try {
-    check_megatron_index(index, tokens, static_cast<Index>(fs::file_size(tokens)));
-    return true;
-  } catch (const IoError&) {
-    return false;
-  }
-}
-
-/// Raw ids remove an index, too.
+/// Raw ids without .bin remove an index that NAME.bin has, too.
 void require_own_index(const TokenizeOptions& options) {
-  const fs::path &out = options.out, index = megatron_index_of(out), other = other_of_index(out);
-  const bool shares = megatron_index_of(other) == index && fs::is_regular_file(other);
-  const bool has_index = fs::exists(index);
-  const bool is_others = out.extension() == ".bin"
-                             ? has_index && !fs::exists(out) && shares && is_index_of(index, other)
-                             : has_index || !options.raw;
-  if (shares && is_others)
-    throw ConfigError({index.string() + " would be the index of " + out.string() + ", and is " +
-                       (has_index ? "that of " : "read as that of ") + other.string() +
+  const fs::path &out = options.out, index = megatron_index_of(out);
+  if (!fs::exists(index)) return;
+  const fs::path tokens = fs::path(index).replace_extension(".bin");
+  if (tokens != out && fs::exists(tokens))
+    throw ConfigError({index.string() + " would be removed, and is that of " + tokens.string() +
                        ", which is there; choose another name for --out"});
-  if (has_index && !options.overwrite && !fs::exists(out) && !fs::exists(out.string() + ".partial"))
+  if (!options.overwrite && !fs::exists(out) && !fs::exists(out.string() + ".partial"))
     throw ConfigError({index.string() + " is there, and not the tokens whose index it would be, " +
                        out.string() + "; remove it, or give --overwrite true"});
 }

@@ -78,32 +78,25 @@ TEST_F(TokenizeCommand, WritesDocumentsOfTextJsonlAndFolders) {
 
 /// NAME and NAME.bin have one index; --overwrite is a word for --out alone.
 TEST_F(TokenizeCommand, LeavesTheIndexOfOtherTokensAlone) {
-  write_bytes(folder_ / "data", "In the beginning");  // a text may have the name
-  ASSERT_EQ(shell(tokenize(in("data") + out())).exit_code, 0);
-  ASSERT_EQ(shell(tokenize(in("data") + out() + " --overwrite true")).exit_code, 0);
+  write_bytes(folder_ / "a.txt", "In the beginning");
+  ASSERT_EQ(shell(tokenize(in("a.txt") + out())).exit_code, 0);
+  const std::string data = (folder_ / "data").string();
   const auto refused = [&](const std::string& words, const std::string& said) {
     const Outcome run = shell(tokenize(in("a.txt") + " " + words));
     EXPECT_EQ(run.exit_code, kFailedExitCode) << words << run.output;
     EXPECT_NE(run.output.find(said), std::string::npos) << words << run.output;
   };
-  const std::string as_prefix = "--out " + (folder_ / "data").string() + " --overwrite true",
-                    is_of_bin = "data.idx would be the index of " + (folder_ / "data").string() +
-                                ", and is that of " + (folder_ / "data.bin").string();
-  std::filesystem::rename(folder_ / "data", folder_ / "a.txt");
-  refused(as_prefix, is_of_bin);
-  refused(as_prefix + " --format raw", is_of_bin);
+  const std::string as_raw = "--out " + data + " --overwrite true --format raw";
+  refused(as_raw, data + ".idx would be removed, and is that of " + data + ".bin, which is there");
   EXPECT_EQ(written(TokenFormat::kMegatron), expected({"In the beginning"}));
 
-  std::filesystem::rename(folder_ / "data.bin", folder_ / "data");
-  refused("--overwrite true" + out(), "and is that of " + (folder_ / "data").string() + ", which is there");
-  std::filesystem::remove(folder_ / "data");
+  std::filesystem::remove(folder_ / "data.bin");
   refused(out(), "data.idx is there, and not the tokens whose index it would be, ");
   EXPECT_EQ(names_in(folder_.path()), (std::vector<std::string>{"a.txt", "data.idx"}));
   ASSERT_EQ(shell(tokenize(in("a.txt") + out() + " --overwrite true")).exit_code, 0);
 
   std::filesystem::remove(folder_ / "data.idx");  // raw ids
-  refused(as_prefix, "and is read as that of " + (folder_ / "data.bin").string());
-  const Outcome raw = shell(tokenize(in("a.txt") + " " + as_prefix + " --format raw"));
+  const Outcome raw = shell(tokenize(in("a.txt") + " " + as_raw));
   EXPECT_EQ(raw.exit_code, 0) << raw.output;
 }
 

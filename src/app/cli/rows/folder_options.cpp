@@ -85,7 +85,8 @@ OptionTable table_of(TokenizeOptions& options) {
             "what is tokenized", options.in);
   add_template_option(table, options.switches);
   table
-      .add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",
+      .add("out", "FILE",
+           "the tokens: NAME.bin with NAME.idx beside it is Megatron's, which train --data reads",
            "tokenized once, read by every run", options.out)
       .against("ids", kPrinted)
       .against("decode", kPrinted);
@@ -185,6 +186,9 @@ TokenizeOptions parse_tokenize_options(int argc, const char* const* argv) {
   for (const char* name : {"in", "out"})
     violations.unless(!writes || layer.contains(name),
                       "--" + std::string(name) + " is needed, or --ids true, or --decode true");
+  violations.unless(!writes || options.raw || options.out.empty() || options.out.extension() == ".bin",
+                    "--out " + options.out.string() + ": who reads Megatron's tokens takes " +
+                        options.out.string() + ".bin; write that, or --format raw");
   violations.throw_if_any();
   return options;
 }

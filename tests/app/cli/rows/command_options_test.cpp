@@ -130,6 +130,10 @@ TEST(CommandOptions, WhatBelongsToAnotherOptionOrExcludesItSaysSo) {
        "--prompt-ids cannot be had with --stop");
   says(parse_tokenize_options, {"--model", "m", "--ids", "--decode"}, "--ids cannot be had with --decode");
   says(parse_tokenize_options, {"--model", "m", "--ids", "--out", "x"}, "--out cannot be had with --ids");
+  says(parse_tokenize_options, {"--model", "m", "--in", "a", "--out", "x"},
+       "--out x: who reads Megatron's tokens takes x.bin; write that, or --format raw");
+  EXPECT_EQ(refusal(parse_tokenize_options, {"--model", "m", "--in", "a", "--out", "x", "--format", "raw"}),
+            "");
   EXPECT_EQ(refusal(parse_tokenize_options, {"--model", "m", "--ids", "no", "--decode", "true"}), "");
 }
 

@@ -94,6 +94,7 @@ void dispatch(const Experts& experts, ml_trip& trip, const ml_array* x, const ml
   in_agreement(group, call, [&] {
     const DispatchPlan& plan = plan_of(experts, trip).plan;
     width = check_array(x, "x", {plan.tokens, kAny}).shape[1];
+    check(width >= 1, [] { return "x has no columns"; });
     call.of = text_of(*trip.plan, width, has_scalars);
     check_both(slot_scalars, row_scalars);
     check_floats(check_array(rows, "rows", {plan.rows(), width}), "rows");
@@ -133,6 +134,7 @@ void combine(const Experts& experts, ml_trip& trip, const ml_array* rows, const 
   in_agreement(group, call, [&] {
     const DispatchPlan& plan = plan_of(experts, trip).plan;
     width = check_array(rows, "rows", {plan.rows(), kAny}).shape[1];
+    check(width >= 1, [] { return "rows has no columns"; });
     call.of = text_of(*trip.plan, width, has_scalars);
     check_both(slot_scalars, row_scalars);
     check_array(y, "y", {plan.tokens, width});

@@ -66,6 +66,12 @@ TEST_F(CDispatch, SaysWhatDoesNotFit) {
                 "row_weights is [2] and must be [18]");
   EXPECT_STATUS(ml_combine(layer_.handle, nullptr, rows, nullptr, nullptr, y, nullptr), ML_SHAPE,
                 "trip is NULL");
+  EXPECT_STATUS(
+      ml_dispatch(layer_.handle, trip_, Array({kTokens, 0}), nullptr, Array({this->rows(), 0}), nullptr),
+      ML_SHAPE, "x has no columns");
+  EXPECT_STATUS(ml_combine(layer_.handle, trip_, Array({this->rows(), 0}), nullptr, nullptr,
+                           Array({kTokens, 0}), nullptr),
+                ML_SHAPE, "rows has no columns");
   ml_trip* written = trip_;
   EXPECT_STATUS(ml_dispatch_plan(layer_.handle, Array({2, 0}, {ML_I64}), &written), ML_SHAPE, "no columns");
   EXPECT_EQ(written, nullptr);

@@ -179,6 +179,12 @@ TEST(CExperts, SayWhatDoesNotFit) {
   EXPECT_STATUS(odd.forward(), ML_SHAPE, "stack without gaps");
   EXPECT_STATUS(layer.backward(layer.grads(ML_REPLACE)), ML_SHAPE, "trip is NULL");
   ml_expert_weights weights = layer.weights();
+  const Array no_gate_up({6, 20, 0}), no_down({6, 0, 10});
+  weights.gate_up = no_gate_up, weights.down = no_down;
+  EXPECT_STATUS(ml_experts_forward(layer.handle, &weights, Array({kTokens, 0}), layer.topk_idx,
+                                   layer.topk_weights, Array({kTokens, 0}), &layer.trip),
+                ML_SHAPE, "down has no rows");
+  weights = layer.weights();
   weights.gate_up = layer.down;
   EXPECT_STATUS(ml_experts_forward(layer.handle, &weights, layer.x, layer.topk_idx, layer.topk_weights,
                                    layer.y, nullptr),

@@ -310,7 +310,7 @@ typedef struct ml_experts_settings {
 typedef struct ml_expert_weights {
   int64_t size;
   const ml_array* gate_up;       // [e, 2F, D], of each expert the F rows of gate, then those of up
-  const ml_array* down;          // [e, D, F]
+  const ml_array* down;          // [e, D, F], D >= 1
   const ml_array* gate_up_bias;  // [e, 2F] and
   const ml_array* down_bias;     // [e, D], both ML_F32; or both NULL
 } ml_expert_weights;
@@ -356,8 +356,8 @@ void ml_experts_close(ml_experts* experts);
 ml_status ml_dispatch_plan(ml_experts* experts, const ml_array* topk_idx, ml_trip** trip);
 // counts [e]: rows of each of this rank's experts. Of a trip of ml_dispatch_plan().
 ml_status ml_trip_counts(const ml_trip* trip, const ml_array* counts);
-// x [T, D] -> rows [R, D], a copy of its token each; slot_scalars [T, K] -> row_scalars [R], both or none, on
-// all ranks alike. The gradient of ml_combine().
+// x [T, D], D >= 1 -> rows [R, D], a copy of its token each; slot_scalars [T, K] -> row_scalars [R], both or
+// none, on all ranks alike. The gradient of ml_combine().
 ml_status ml_dispatch(ml_experts* experts, ml_trip* trip, const ml_array* x, const ml_array* slot_scalars,
                       const ml_array* rows, const ml_array* row_scalars);
 // rows [R, D], each times its row_weights [R] (NULL: 1) -> y [T, D], sums over a token's slots in their

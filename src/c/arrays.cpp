@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "guard.hpp"
@@ -22,6 +24,19 @@ std::string shape_text(std::span<const Index> shape) {
   for (std::size_t i = 0; i < shape.size(); ++i)
     text += (i > 0 ? ", " : "") + (shape[i] == kAny ? "any" : std::to_string(shape[i]));
   return text + "]";
+}
+
+/// Rows without an element are gone through, and cost no memory to claim.
+constexpr Index kMostRowsOfNothing = 1 << 24;
+
+/// Of sizes whose product can be counted.
+void check_rows_of_nothing(std::span<const Index> shape, const char* name) {
+  const auto rows_end = std::ranges::find(shape, 0);
+  const Index rows = std::accumulate(shape.begin(), rows_end, Index{1}, std::multiplies<>());
+  check(rows <= kMostRowsOfNothing, [&] {
+    return name + (" is " + shape_text(shape)) + ", which is more than " +
+           std::to_string(kMostRowsOfNothing) + " rows of nothing";
+  });
 }
 
 /// Whether bytes of its elements, and of the way to the last one, can be counted. A size of 0 counts as 1:
@@ -58,7 +73,7 @@ void check_layout(const ml_array* array, const char* name) {
       return name + (" is " + shape_text(shape)) + " with a stride of " + std::to_string(a.stride[dim]) +
              ", and strides are not negative";
     });
-  if (std::ranges::count(shape, 0) > 0) return;
+  if (std::ranges::count(shape, 0) > 0) return check_rows_of_nothing(shape, name);
   check(a.data != nullptr, [&] { return name + (" is " + shape_text(shape)) + " and has no data"; });
   const Index last = a.stride[a.ndim - 1];
   check(shape.back() == 1 || last == 1, [&] {

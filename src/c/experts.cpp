@@ -1,6 +1,7 @@
 // A layer's experts for a caller that has weights, router and optimizer of its own.
 #include "experts.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <optional>
 #include <string>
@@ -165,9 +166,10 @@ Experts opened(ml_group* group, const ml_experts_settings* settings) {
       throw ConfigError(wrong);
     if (known.chunks < ML_CHUNKS_AUTO)
       throw ConfigError({"chunks = " + std::to_string(known.chunks) + " is negative; -1 stands for auto"});
+    check(known.pretended_nodes >= 0, [] { return "pretended_nodes must be at least 0"; });
     experts.request = {known.num_experts, kind_of(known.dispatcher),
                        known.chunks == ML_CHUNKS_AUTO ? std::nullopt : std::optional<Index>(known.chunks),
-                       known.pretended_nodes};
+                       std::min<Index>(known.pretended_nodes, ranks.size())};
     call.of = request_text(known);
     experts.num_experts = known.num_experts;
     experts.layer = known.layer;

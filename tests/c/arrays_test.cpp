@@ -68,6 +68,22 @@ TEST(CArrays, WithoutAColumnArePermutedInNoMemory) {
   EXPECT_OK(ml_permute(x, Array::integers({1}, {1}), 1, rows));
 }
 
+/// They are gone through, and K numbers of each are kept.
+TEST(CArrays, MoreRowsOfNothingThanAnyoneHasAreRefused) {
+  const Array order({0}, {ML_I64}), none({0, 0});
+  for (const auto& shape : std::vector<std::vector<Index>>{{kHuge, 0}, {kHuge, 2, 0}, {1 << 24, 2, 0}}) {
+    const Claim many(shape, std::vector<Index>(shape.size(), 1));
+    const ml_array* const arrays[] = {&many.array};
+    ml_group* group = nullptr;
+    EXPECT_OK(ml_group_open(nullptr, &group));
+    EXPECT_STATUS(ml_group_sum(group, arrays, 1, 1), ML_SHAPE, "16777216 rows of nothing");
+    ml_group_close(group);
+  }
+  const Claim many({kHuge, 0}, {1, 1}), no_row({0, kHuge}, {1, 1});
+  EXPECT_STATUS(ml_unpermute(none, order, nullptr, 2, &many.array), ML_SHAPE, "16777216 rows of nothing");
+  EXPECT_OK(ml_unpermute(&no_row.array, order, nullptr, 2, &no_row.array));
+}
+
 TEST(CArrays, SumsOfSquaresMayLieAtAnyAddress) {
   const Array x(random_matrix(2, 3, 1));
   Array aligned({2}, {ML_F64}), odd({2}, {ML_F64, 0, 1});

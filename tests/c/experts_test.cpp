@@ -1,4 +1,6 @@
 // A layer's experts by moeloom.h in one process: the bits of the C++ interface, and what is asked of handles.
+#include <limits>
+
 #include "layer.hpp"
 
 namespace moeloom {
@@ -170,6 +172,11 @@ TEST(CExperts, SayWhatDoesNotFit) {
   ml_experts_settings settings{sizeof(ml_experts_settings), 0, 0, nullptr, nullptr, 0, 0};
   EXPECT_STATUS(ml_experts_open(nullptr, &settings, &handle), ML_SHAPE, "num_experts");
   settings.num_experts = 4;
+  settings.pretended_nodes = -1;
+  EXPECT_STATUS(ml_experts_open(nullptr, &settings, &handle), ML_SHAPE, "pretended_nodes");
+  settings.pretended_nodes = std::numeric_limits<Index>::max();  // as many as there are ranks
+  EXPECT_OK(ml_experts_open(nullptr, &settings, &handle));
+  ml_experts_close(handle);
   settings.dispatcher = "pigeon";
   EXPECT_STATUS(ml_experts_open(nullptr, &settings, &handle), ML_CONFIG, "unknown dispatcher \"pigeon\"");
   EXPECT_EQ(handle, nullptr);

@@ -90,7 +90,7 @@ enum { ML_F32 = 0, ML_BF16 = 1, ML_F16 = 2, ML_I64 = 3, ML_I32 = 4, ML_U8 = 5, M
 #define ML_MAX_DIMS 4
 typedef struct ml_array {
   void* data;                   // may be NULL where there is no element
-  int64_t shape[ML_MAX_DIMS];   // of ndim dimensions
+  int64_t shape[ML_MAX_DIMS];   // of ndim dimensions; at most 2^24 rows before a 0
   int64_t stride[ML_MAX_DIMS];  // in elements, >= 0; the last one 1
   int32_t ndim;                 // 1 to 4
   int32_t dtype;

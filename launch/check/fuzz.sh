@@ -72,7 +72,7 @@ fuzz_target() { # target
   fi
   case $status in
     0) ((ran == 0)) || result=passed ;;
-    1 | 70 | 71 | 77) result=failed ;;  # other codes are of who was stopped
+    1 | 70 | 71 | 77 | 134 | 136 | 139) result=failed ;;  # also by a signal of its own; others are of who was stopped
   esac
   keep fuzz "fuzz/$target" "$target" "$result" "$total"
   echo "fuzz: $target $result, executions=$total findings=$(($(findings_of "$target") - before))"

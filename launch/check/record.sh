@@ -26,7 +26,8 @@ paths_of() { # room, or a target of fuzz as fuzz/TARGET
     c_ranks) rooms=c && echo tests/c ;;
     fuzz/*)
       read -r list rooms < <(place_of_target "${room#fuzz/}")
-      printf '%s\n' tests/fuzz/{"$list"_*targets.cpp,*.hpp,libfuzzer_main.cpp}
+      # Headers of one list have its name; that of C is the only one that begins so.
+      printf '%s\n' tests/fuzz/{"$list"_*targets.cpp,"$list"_*.hpp,[^c]*.hpp,libfuzzer_main.cpp}
       ;;
     python) rooms="c app" && printf '%s\n' src/python examples/python ;;
     example) rooms="c app" && echo examples ;;

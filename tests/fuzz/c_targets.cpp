@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "fuzz/hostile_arrays.hpp"
+#include "fuzz/c_hostile_arrays.hpp"
 
 namespace moeloom::fuzz {
 namespace {

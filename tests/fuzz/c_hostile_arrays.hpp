@@ -129,7 +129,8 @@ class Arrays {
       array.stride[what % 4] = number;
   }
 
-  /// Memory for what it claims, up to the last byte. A size or stride that the header forbids needs none.
+  /// Memory for what it claims, up to the last byte. A size that the header forbids needs none, nor does such
+  /// a stride where it leads to another element.
   void hold(ml_array& array) {
     std::vector<std::byte>& memory = memory_.emplace_back();
     array.data = nullptr;
@@ -137,7 +138,7 @@ class Arrays {
     double elements = 1, last = 0;
     bool forbidden = false;
     for (std::int32_t dim = 0; dim < array.ndim; ++dim) {
-      forbidden = forbidden || array.shape[dim] < 0 || array.stride[dim] < 0;
+      forbidden = forbidden || array.shape[dim] < 0 || (array.shape[dim] > 1 && array.stride[dim] < 0);
       elements *= static_cast<double>(array.shape[dim]);
       last += (static_cast<double>(array.shape[dim]) - 1) * static_cast<double>(array.stride[dim]);
     }

@@ -117,6 +117,7 @@ Index rows_of(const ml_array& array) {
 }
 
 std::optional<Index> row_stride(const ml_array& array) {
+  if (rows_of(array) * cols_of(array) == 0) return cols_of(array);  // from NULL there is no distance
   std::optional<Index> stride;
   Index next = 0;  // what one more of the dimension before would be
   for (Index dim = array.ndim - 2; dim >= 0; --dim) {
@@ -144,7 +145,8 @@ bool is_aligned(const ml_array& array) {
 
 ml_array part_of(const ml_array& array, Index g) {
   ml_array part = array;
-  part.data = static_cast<std::byte*>(array.data) + g * array.stride[0] * bytes_of_element(array);
+  if (array.data != nullptr)  // without an element
+    part.data = static_cast<std::byte*>(array.data) + g * array.stride[0] * bytes_of_element(array);
   part.ndim = array.ndim - 1;
   std::copy_n(array.shape + 1, part.ndim, part.shape);
   std::copy_n(array.stride + 1, part.ndim, part.stride);

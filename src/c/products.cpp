@@ -95,6 +95,10 @@ void multiply(const Names& names, bool along, const ml_array* x, const Stack& we
   const PackedWeights none;
   const RowsIn from(*x, names.from, kernel.element == DType::kBF16 ? InPlace::kBf16 : InPlace::kFp32);
   const RowsOut to(*y, names.to);
+  if (cols_of(*x) == 0) {  // kernels write the first products of a sum, and there are none
+    fill(to.fp32(), 0);
+    return to.store();
+  }
   const auto parts = borrow<RowsIn>(weights, "weights", InPlace::kHalves);
   if (weights.is_one()) {
     product({parts[0].rows(), std::ssize(counts.each)}, none, from.rows(), counts.of_all(), to.fp32());

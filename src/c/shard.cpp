@@ -76,7 +76,9 @@ Shard::Shard(Index held, const GatedActivation& activation, const ml_expert_weig
   check_array(weights.down, "down", {held_, kAny, kAny});
   hidden_ = weights.down->shape[1];
   inter_ = weights.down->shape[2];
-  check(hidden_ >= 1, [] { return "down has no rows, and must be [e, D, F]"; });
+  check(hidden_ >= 1 && inter_ >= 1, [&] {
+    return "D = " + std::to_string(hidden_) + " and F = " + std::to_string(inter_) + " must be at least 1";
+  });
   const StackView gate_up = stack_of(weights.gate_up, "gate_up", {held_, 2 * inter_, hidden_});
   const StackView down = stack_of(weights.down, "down", {held_, hidden_, inter_});
   shard_ = {.experts = held_,

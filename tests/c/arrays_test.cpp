@@ -62,6 +62,17 @@ TEST(CArrays, WithoutAnElementNeedNoMemory) {
   }
 }
 
+TEST(CArrays, WithoutAnElementMayHaveAnyStrideFromNull) {
+  Claim x({3, 0}, {7, 1}), w({2, 4, 0}, {40, 9, 1});
+  x.array.data = w.array.data = nullptr;
+  Array sums({3}, {ML_F64}), y(random_matrix(3, 4, 1));
+  EXPECT_OK(ml_squares(&x.array, sums));
+  const ml_weights weights{&w.array, 1, ML_OUT_IN};
+  EXPECT_OK(ml_gmm(&x.array, &weights, Array::integers({2, 1}, {2}), y));
+  const Matrix nothing = y.numbers();
+  for (const float sum : nothing.view().flat()) EXPECT_EQ(sum, 0);
+}
+
 TEST(CArrays, WithoutAColumnArePermutedInNoMemory) {
   Array x({2, 0}), rows({1, 0});
   for (Array* array : {&x, &rows}) array->get().data = nullptr;

@@ -190,7 +190,12 @@ TEST(CExperts, SayWhatDoesNotFit) {
   weights.gate_up = no_gate_up, weights.down = no_down;
   EXPECT_STATUS(ml_experts_forward(layer.handle, &weights, Array({kTokens, 0}), layer.topk_idx,
                                    layer.topk_weights, Array({kTokens, 0}), &layer.trip),
-                ML_SHAPE, "down has no rows");
+                ML_SHAPE, "D = 0 and F = 10 must be at least 1");
+  const Array no_inter({6, 0, 24}), no_columns({6, 24, 0});
+  weights.gate_up = no_inter, weights.down = no_columns;
+  EXPECT_STATUS(ml_experts_forward(layer.handle, &weights, layer.x, layer.topk_idx, layer.topk_weights,
+                                   layer.y, &layer.trip),
+                ML_SHAPE, "D = 24 and F = 0 must be at least 1");
   weights = layer.weights();
   weights.gate_up = layer.down;
   EXPECT_STATUS(ml_experts_forward(layer.handle, &weights, layer.x, layer.topk_idx, layer.topk_weights,

@@ -310,7 +310,7 @@ typedef struct ml_experts_settings {
 typedef struct ml_expert_weights {
   int64_t size;
   const ml_array* gate_up;       // [e, 2F, D], of each expert the F rows of gate, then those of up
-  const ml_array* down;          // [e, D, F], D >= 1
+  const ml_array* down;          // [e, D, F], both at least 1
   const ml_array* gate_up_bias;  // [e, 2F] and
   const ml_array* down_bias;     // [e, D], both ML_F32; or both NULL
 } ml_expert_weights;

@@ -21,11 +21,12 @@ constexpr float kRounder = 0x1.8p+23f;  // a sum with it has no fraction bits: i
 
 }  // namespace detail
 
-/// e^x = mantissa 2^exponent(); nonsense beyond |x| = 128.
+/// e^x = mantissa 2^exponent(); nonsense beyond |x| = 128, of unsigned numbers, which may wrap.
 struct Split {
   float mantissa;
-  std::int32_t sum_bits;  // of a rounder + the exponent: in its lowest nine bits the exponent + kOffset alone
-  std::int32_t exponent() const { return sum_bits - std::bit_cast<std::int32_t>(detail::kRounder); }
+  std::uint32_t
+      sum_bits;  // of a rounder + the exponent: in its lowest nine bits the exponent + kOffset alone
+  std::uint32_t exponent() const { return sum_bits - std::bit_cast<std::uint32_t>(detail::kRounder); }
 };
 
 /// x = n ln 2 + r with ln 2 in two parts (Cody & Waite 1980), e^r = 1 + r + r^2 P(r), P of degree 4 by Remez
@@ -46,14 +47,14 @@ inline Split split_exp(float x) {
   p = multiply_add(p, r, 0x1.555490p-3f);
   p = multiply_add(p, r, 0x1.fffffcp-2f);
   p = multiply_add(p * r, r, r) + 1.0f;
-  return {p, std::bit_cast<std::int32_t>(shifted)};
+  return {p, std::bit_cast<std::uint32_t>(shifted)};
 }
 
 namespace detail {
 
 /// e in [-126, 127].
-inline float power_of_two(std::int32_t e) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+inline float power_of_two(std::uint32_t e) {
+  return std::bit_cast<float>((e + 127) << 23);
 }
 
 constexpr float kZeroBelow = -104.0f;  // e^-104 is less than half of the smallest subnormal number
@@ -69,7 +70,7 @@ constexpr float kInfinityAbove = 88.8f;
 inline float exp(float x) {
   const Split split = split_exp(x);
   // Two factors: the exponent reaches -150 and 128, beyond those of one float.
-  const std::int32_t half = split.exponent() >> 1;
+  const auto half = static_cast<std::uint32_t>(static_cast<std::int32_t>(split.exponent()) >> 1);
   const float power =
       split.mantissa * detail::power_of_two(half) * detail::power_of_two(split.exponent() - half);
   const float above_zero = x < detail::kZeroBelow ? 0.0f : power;
@@ -126,7 +127,7 @@ inline float within_scale(float x) {
 /// 2^-24 e^-x for -104 <= x <= 70: the sum's lowest bits are the factor's exponent as a float has it.
 inline float scaled_decay(float x) {
   const Split split = split_exp<127 - kScaleBits>(-x);
-  return split.mantissa * std::bit_cast<float>(static_cast<std::uint32_t>(split.sum_bits) << 23);
+  return split.mantissa * std::bit_cast<float>(split.sum_bits << 23);
 }
 
 }  // namespace detail

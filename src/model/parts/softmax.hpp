@@ -29,10 +29,8 @@ inline float maximum(const float* x, Index count) {
 /// Below -87 the result stays at 1.6e-38, which no sum of a row with e^0 in it can notice.
 inline float exp_of_nonpositive(float x) {
   const vector_math::Split split = vector_math::split_exp(x < -87.0f ? -87.0f : x);
-  // The mantissa is about 1 and the exponent at least -126: a sum of exponent bits is the product. Without a
-  // sign, so that what a diverged run has here is a wrong number and no undefined one.
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(split.mantissa) +
-                              (static_cast<std::uint32_t>(split.sum_bits) << 23));
+  // The mantissa is about 1 and the exponent at least -126: a sum of exponent bits is the product.
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(split.mantissa) + (split.sum_bits << 23));
 }
 
 /// x = e^(x - shift), shift at least the largest x up to rounding.

@@ -53,6 +53,7 @@ TEST(VectorExp, SaturatesAndPassesNaN) {
   EXPECT_EQ(vector_math::exp(3e38f), kInfinity);
   EXPECT_EQ(vector_math::exp(kInfinity), kInfinity);
   EXPECT_EQ(vector_math::exp(-105.0f), 0.0f);
+  EXPECT_EQ(vector_math::exp(-1e7f), 0.0f);  // whose exponent wraps
   EXPECT_EQ(vector_math::exp(-3e38f), 0.0f);
   EXPECT_EQ(vector_math::exp(-kInfinity), 0.0f);
   EXPECT_EQ(vector_math::exp(0.0f), 1.0f);
@@ -76,6 +77,7 @@ TEST(VectorExp, HasTheSameBitsInTheFormForNonpositiveNumbers) {
     if (x > 0) continue;
     ASSERT_EQ(vector_math::exp_of_nonpositive(x), vector_math::exp(x)) << x;
   }
+  EXPECT_EQ(vector_math::exp_of_nonpositive(-1e7f), 0.0f);  // whose exponent wraps
   EXPECT_EQ(vector_math::exp_of_nonpositive(-3e38f), 0.0f);
   EXPECT_EQ(vector_math::exp_of_nonpositive(-kInfinity), 0.0f);
   EXPECT_TRUE(std::isnan(vector_math::exp_of_nonpositive(std::numeric_limits<float>::quiet_NaN())));

@@ -43,7 +43,8 @@ export OMPI_MCA_plm_rsh_agent="$agent" PRTE_MCA_plm_ssh_agent="${PRTE_MCA_plm_ss
 
 # mpirun hands on what is its own; what the program, its loader, its threads and MPI's transports read has to be named.
 named=()
-for name in $(compgen -e | grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|UCX_|FI_|GLIBC_TUNABLES$|XDG_CACHE_HOME$)'); do
+for name in $(compgen -e |
+  grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|UCX_|FI_|GLIBC_TUNABLES$|LD_PRELOAD$|[A-Z]+SAN_OPTIONS$|XDG_CACHE_HOME$)'); do
   named+=(-x "$name")
 done
 

@@ -37,7 +37,7 @@ cat > "$scratch/agent" << END
 host=\$1
 shift
 [[ \$host == node.a ]] && address=10.77.0.1 || address=10.77.0.2
-exec env -u GLIBC_TUNABLES -u OPENBLAS_CORETYPE "$root/tests/cluster/agent.sh" \$address "\$@"
+exec env -u GLIBC_TUNABLES -u OPENBLAS_CORETYPE -u UBSAN_OPTIONS "$root/tests/cluster/agent.sh" \$address "\$@"
 END
 chmod +x "$scratch/agent"
 export OMPI_MCA_plm_rsh_agent=$scratch/agent PRTE_MCA_plm_ssh_agent=$scratch/agent
@@ -51,11 +51,11 @@ echo "node.a and node.b: two hosts"
 # As over ssh, the agent brings nothing of the environment to the other host.
 mkdir "$scratch/build"
 # shellcheck disable=SC2016  # its own words
-printf '%s\n' '#!/bin/sh' 'echo "$(hostname): $GLIBC_TUNABLES $OPENBLAS_CORETYPE"' > "$scratch/build/moeloom"
+printf '%s\n' '#!/bin/sh' 'echo "$(hostname): $GLIBC_TUNABLES $OPENBLAS_CORETYPE $UBSAN_OPTIONS"' > "$scratch/build/moeloom"
 chmod +x "$scratch/build/moeloom"
 on 0 env MOELOOM_BUILD="$scratch/build" GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2 OPENBLAS_CORETYPE=Nehalem \
-  timeout -k 5 60 "$root/launch/cluster.sh" "$scratch/hosts" > "$scratch/log" 2>&1 || fail "its environment: $(cat "$scratch/log")"
+  UBSAN_OPTIONS=halt_on_error=1 timeout -k 5 60 "$root/launch/cluster.sh" "$scratch/hosts" > "$scratch/log" 2>&1 || fail "its environment: $(cat "$scratch/log")"
 for host in h0 h1; do
-  grep -qx "$host: glibc.cpu.hwcaps=-AVX512F,-AVX2 Nehalem" "$scratch/log" || fail "what $host has to read: $(cat "$scratch/log")"
+  grep -qx "$host: glibc.cpu.hwcaps=-AVX512F,-AVX2 Nehalem halt_on_error=1" "$scratch/log" || fail "what $host has to read: $(cat "$scratch/log")"
 done
-echo "GLIBC_TUNABLES and OPENBLAS_CORETYPE: on both hosts"
+echo "GLIBC_TUNABLES, OPENBLAS_CORETYPE and UBSAN_OPTIONS: on both hosts"

@@ -39,6 +39,7 @@ std::function<bool(const std::string&)> matcher_of(const std::string& pattern, c
   };
   if (pattern.size() > kLongestPattern)
     refuse("is longer than " + std::to_string(kLongestPattern) + " characters");
+  if (has_long_number(pattern)) refuse("has a number of ten digits or more");
   try {
     // The matching of libstdc++ that takes polynomial time.
     const auto regex = std::make_shared<const std::regex>(
@@ -53,6 +54,14 @@ std::function<bool(const std::string&)> matcher_of(const std::string& pattern, c
 }
 
 }  // namespace
+
+bool has_long_number(const std::string& pattern) {
+  std::size_t digits = 0;
+  return std::ranges::any_of(pattern, [&](unsigned char c) {
+    digits = std::isdigit(c) != 0 ? digits + 1 : 0;
+    return digits >= 10;
+  });
+}
 
 AdapterPatterns::AdapterPatterns(const Document& document, const std::string& key) {
   if (says_nothing(document, key)) return;

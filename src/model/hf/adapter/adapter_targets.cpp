@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "hf/adapter/adapter_keys.hpp"
+#include "hf/adapter/adapter_patterns.hpp"
 
 namespace moeloom {
 namespace {
@@ -70,7 +71,7 @@ ModuleNames::ModuleNames(std::vector<std::string> ends)
 
 ModuleNames ModuleNames::of_pattern(const std::string& pattern) {
   ModuleNames names;
-  if (pattern.size() > kLongestName || !is_common_syntax(pattern)) return names;
+  if (pattern.size() > kLongestName || !is_common_syntax(pattern) || has_long_number(pattern)) return names;
   try {
     // The matching of libstdc++ that takes polynomial time.
     const auto regex = std::make_shared<const std::regex>(

@@ -24,8 +24,8 @@ constexpr float kRounder = 0x1.8p+23f;  // a sum with it has no fraction bits: i
 /// e^x = mantissa 2^exponent(); nonsense beyond |x| = 128, of unsigned numbers, which may wrap.
 struct Split {
   float mantissa;
-  std::uint32_t
-      sum_bits;  // of a rounder + the exponent: in its lowest nine bits the exponent + kOffset alone
+  // Of a rounder + the exponent: in its lowest nine bits the exponent + kOffset alone.
+  std::uint32_t sum_bits;
   std::uint32_t exponent() const { return sum_bits - std::bit_cast<std::uint32_t>(detail::kRounder); }
 };
 

@@ -7,7 +7,8 @@ check_ci() {
   build ci "tests_$room" "${sanitized[@]}" || { echo "ci: sanitizers NOT BUILT for $room" && return 1; }
   asan_options
   # Tests of the sources' texts have nothing for a sanitizer to see.
-  if "$builds/ci/tests_$room" --gtest_brief=1 --gtest_filter="-Includes*:Layering*:PublicHeaders*"; then
+  reported > /dev/null
+  if "$builds/ci/tests_$room" --gtest_brief=1 --gtest_filter="-Includes*:Layering*:PublicHeaders*" && ! reported; then
     echo "ci: sanitizers passed in $room"
   else
     echo "ci: sanitizers FAILED in $room" && return 1

@@ -18,8 +18,8 @@ room_of_test() { # sets room: no process for each of 1100 tests
   case $1 in
     *.*) room=${1%%.*} ;;
     c_ranks_*) room=c_ranks ;;
+    other_processor | report_page_in_browser) room=app ;;  # which run the whole program
     example_* | cluster_* | *_on_*_ranks | c_* | report_*) room=${1%%_*} ;;
-    other_processor) room=app ;;
     option_pairs_*) room=pairs ;;
     *) room=$1 ;;
   esac

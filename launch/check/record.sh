@@ -12,22 +12,25 @@ rooms_below() {
   for below in $below; do rooms_below "$below"; done
 }
 
-# What a result stands on: the sources of a room and of those that it links, and its tests. How it is built is left out:
-# else each new test would make every row stale.
+# What a result stands on: the sources of a room and of those that it links, its tests with what they read, and what the
+# sanitizers are told not to say. How it is built is left out: else each new test would make every row stale.
 paths_of() { # room, or a target of fuzz as fuzz/TARGET
   local rooms list room=$1
   if [[ $room = suite ]]; then  # all but the table
     printf '%s\n' CMakeLists.txt src include launch examples tests/CMakeLists.txt tests/*/ | sed 's:/$::'
     return
   fi
-  echo tests/support
+  printf '%s\n' tests/support launch/check/{lsan,tsan}.supp
+  [[ ! $room =~ ^(base|text|model|moe|train|run|app|python|pairs)$ ]] || echo tests/data
   case $room in
+    app) rooms=app && printf '%s\n' launch/{bench-ep,env,write-options}.sh launch/options.md tests/install ;;
     guest) rooms=run ;;
     c_ranks) rooms=c && echo tests/c ;;
     fuzz/*)
       read -r list rooms < <(place_of_target "${room#fuzz/}")
-      # Headers of one list have its name; that of C is the only one that begins so.
-      printf '%s\n' tests/fuzz/{"$list"_*targets.cpp,"$list"_*.hpp,[^c]*.hpp,libfuzzer_main.cpp}
+      printf '%s\n' tests/fuzz/{"$list"_*targets.cpp,"$list"_*.hpp,json_words.hpp,lines.hpp,memory_file.hpp,target.hpp}
+      printf '%s\n' tests/fuzz/libfuzzer_main.cpp
+      [[ $list =~ ^(app|c)$ ]] || printf '%s\n' tests/fuzz/{libfuzzer_json,json_mutations}.cpp
       ;;
     python) rooms="c app" && printf '%s\n' src/python examples/python ;;
     example) rooms="c app" && echo examples ;;
@@ -66,8 +69,17 @@ begin_at_commit() { # lines "room item"
   for room in $(cut -d' ' -f1 <<< "$1" | sort -u); do sources_of "$room"; done
 }
 
+# Scripts read the tree while they run, and the suite is built anew each time: where it has become another one, what
+# they found is of neither.
 keep() { # check, room, item, result, count
-  echo "$3 $2 $commit $(date -u +%F) $4 $5 ${sources[$2]}" >> "$builds/state/$1"
+  local result=$4 was=${sources[$2]}
+  if [[ $2 =~ ^(python|cluster|faults|pairs|example|suite)$ ]]; then
+    unset "sources[$2]"
+    sources_of "$2"
+    [[ ${sources[$2]} = "$was" ]] || { echo "$1: $3 is not kept, as its sources have changed meanwhile" && result=unfinished; }
+    sources[$2]=$was
+  fi
+  echo "$3 $2 $commit $(date -u +%F) $result $5 ${sources[$2]}" >> "$builds/state/$1"
 }
 
 declare -A kept=()
@@ -102,7 +114,8 @@ still_to_do() { # check
 }
 
 is_done() { # check, room; of `was`: room, commit, date, result, count, digits
-  [[ ${was[3]} =~ ^(passed|skipped)$ && ($1 != fuzz || ${was[4]} -ge $runs) ]] && is_fresh "$2" "${was[5]:-none}"
+  [[ ${was[3]} =~ ^(passed|skipped)$ && ($1 != fuzz || ${was[4]} -ge $(runs_of "${2#fuzz/}")) ]] &&
+    is_fresh "$2" "${was[5]:-none}"
 }
 
 read_passed() { # check: sets passed[room] to what was counted, and the digits of the sources
@@ -115,7 +128,8 @@ read_passed() { # check: sets passed[room] to what was counted, and the digits o
 
 # Rows of a check from what was kept of all its "room item" lines; where tests of a room passed at several commits, of
 # sources that are not the present ones, else of the oldest. A room that has passed or failed keeps its row until it has
-# passed whole, or a test of it fails; where it has passed elsewhere as it is now, it keeps that.
+# passed whole, or a test of it fails; where it has passed elsewhere as it is now, it keeps that. Where every test was
+# skipped, nothing has passed; a target of fuzz has not before it has had what is asked of it.
 write_rows() { # check, unit of what is counted, lines "room item"
   local check=$1 unit=$2 room rows now
   : >> "$builds/state/$check"
@@ -125,8 +139,11 @@ write_rows() { # check, unit of what is counted, lines "room item"
     "| check | room | commit | sources | date | result | done | findings |" "|---|---|---|---|---|---|---|---|" \
     > "$table"
   now=$(for room in "${!sources[@]}"; do echo "$room ${sources[$room]}"; done)
-  rows=$(awk -v check="$check" -v unit="$unit" -v now="$now" '
-    BEGIN { n = split(now, word); for (i = 1; i < n; i += 2) present[word[i]] = word[i + 1] }
+  rows=$(awk -v check="$check" -v unit="$unit" -v now="$now" -v asked="$(least_of "$check" <<< "$3")" '
+    BEGIN {
+      n = split(now, word); for (i = 1; i < n; i += 2) present[word[i]] = word[i + 1]
+      n = split(asked, word); for (i = 1; i < n; i += 2) least[word[i]] = word[i + 1]
+    }
     NR == FNR { key[$1] = $2; commit[$1] = $3; date[$1] = $4; result[$1] = $5; count[$1] = $6; of[$1] = $7; next }
     { sub(".*/", "", $1); total[$1]++ }
     !($2 in result) { next }
@@ -139,7 +156,8 @@ write_rows() { # check, unit of what is counted, lines "room item"
     END {
       for (room in done)
         printf "| %s | %s | %s | %s | %s | %d %s%s | %s |\n", check, room, at[room], oldest[room],
-          room in findings ? "FAILED" : ended[room] == total[room] ? "passed" : ended[room] + 0 " of " total[room],
+          room in findings ? "FAILED" : ended[room] != total[room] ? ended[room] + 0 " of " total[room] :
+          left_out[room] == total[room] ? "skipped" : done[room] < least[room] ? "short of " least[room] : "passed",
           done[room], unit, room in left_out ? ", " left_out[room] " skipped" : "",
           room in findings ? substr(findings[room], 2) : "0"
     }' "$builds/state/$check" <(echo "$3"))
@@ -158,6 +176,15 @@ write_rows() { # check, unit of what is counted, lines "room item"
   } > "$builds/table" && cp "$builds/table" "$table"
 }
 
+# "room executions" of lines "room item": of fuzz, what is asked of each; of others, one test.
+least_of() { # check
+  local room
+  while read -r room _; do
+    room=${room#fuzz/}
+    if [[ $1 = fuzz ]]; then echo "$room $(least_runs_of "$room")"; else echo "$room 1"; fi
+  done
+}
+
 ended() { # check, unit, lines "room item", whether anything failed
   write_rows "$1" "$2" "$3"
   [[ -n $(asked <<< "$3") ]] || return "$nothing"
@@ -170,7 +197,7 @@ check_status() {
     read -r check room commit digits <<< "$check $room $commit $digits"
     name=$room
     [[ $check != fuzz ]] || name=fuzz/$room
-    if is_fresh "$name" "$digits"; then echo "fresh $check $room:$result"; else echo "stale $check $room: $commit"; fi
+    if is_fresh "$name" "$digits"; then echo "fresh $check $room:${result% }"; else echo "stale $check $room: $commit"; fi
   done < <(sed -n "/$row/p" "$table" 2> /dev/null)
   for check in asan tsan valgrind fuzz load; do
     "rooms_of_$check" | sort -u |

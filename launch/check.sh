@@ -10,8 +10,9 @@
 #   asan         every test under the address and undefined-behaviour sanitizers, also ranks, hosts, faults and Python
 #   tsan         the threaded tests under the thread sanitizer (clang 16 or later, and libomp's archer)
 #   valgrind     small tests under memcheck
-#   fuzz         libFuzzer's programs (clang 16 or later, and libomp): --runs N executions of each (100000) without a
-#                sanitizer, ten times as fast, then what they found new under those of asan
+#   fuzz         libFuzzer's programs (clang 16 or later, and libomp), without a sanitizer, ten times as fast, then what
+#                they found new under those of asan: --runs N executions of each, or what a row has to have (10 million
+#                of binary formats and fast parsers, 1 million of others)
 #   load         the suite of build/ five times, on processors that have three times as much to do; by name only
 #   ci           a room's tests under asan's sanitizers, another room a commit, within three minutes
 #   --room ROOM  the tests of one room, whose programs alone are built; not of fuzz
@@ -38,19 +39,19 @@ check() { # arguments; a function, so that an edit does not change what is runni
   local parts=() failed=0 summary=() begin result said part
   shard=1/1
   only_room=
-  runs=100000
+  runs=
   while (($# > 0)); do
     case $1 in
       asan | tsan | valgrind | fuzz | load) parts+=("$1") ;;
       status | ci) "check_$1"; exit ;;
       --shard) shard=${2:-} && shift ;;
       --room) only_room=${2:-} && shift ;;
-      --runs) runs=${2:-} && shift ;;
+      --runs) runs=${2:-none} && shift ;;
       *) parts=(none) && break ;;
     esac
     shift
   done
-  if [[ ${parts[*]} = none || ! $runs =~ ^[0-9]+$ || ! $shard =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] ||
+  if [[ ${parts[*]} = none || ! $runs =~ ^([1-9][0-9]*)?$ || ! $shard =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] ||
     ((${shard%/*} > ${shard#*/})); then
     sed -n '2,/^set /p' launch/check.sh | sed '$d;s/^# \{0,1\}//' >&2
     exit 2

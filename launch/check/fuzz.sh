@@ -12,6 +12,16 @@ place_of_target() { # target
   done
 }
 
+# Of the binary formats and of those that do 10,000 a second without a sanitizer 10 million, of the others one.
+least_runs_of() { # target
+  case $1 in
+    safetensors | megatron_index | routing_file | example_file | token_file | \
+      regex | trainer_state | manifest | conversation) echo 10000000 ;;
+    *) echo 1000000 ;;
+  esac
+}
+runs_of() { echo "${runs:-$(least_runs_of "$1")}"; }  # target: what is asked for now
+
 fuzz_build() { # name, compiler, then options of cmake
   local name=$1 compiler=$2
   shift 2
@@ -52,7 +62,8 @@ fuzz_piece() { # folder of the programs, target, then options of libFuzzer
 
 # Goes on from what was kept of this room as it is. 1 where something was found, 2 where it was stopped.
 fuzz_target() { # target
-  local target=$1 folder=$builds/fuzz was total=0 status=0 ran=1 before result=unfinished
+  local target=$1 folder=$builds/fuzz was total=0 status=0 ran=1 before result=unfinished runs
+  runs=$(runs_of "$1")
   local -A kept=()
   read_kept fuzz
   read -ra was <<< "${kept[$target]:-}"

@@ -25,7 +25,7 @@ namespace moeloom::fuzz {
 /// An array that would need more memory than a fuzzer has, and which no library could tell from a right one.
 struct NotClaimed {};
 
-inline constexpr std::array<std::int64_t, 12> kSizes = {0,
+inline constexpr std::array<std::int64_t, 13> kSizes = {0,
                                                         1,
                                                         -1,
                                                         3,
@@ -33,6 +33,7 @@ inline constexpr std::array<std::int64_t, 12> kSizes = {0,
                                                         0x7fffffff,
                                                         0x80000000,
                                                         INT64_C(1) << 40,
+                                                        INT64_C(1) << 60,
                                                         INT64_C(1) << 61,
                                                         INT64_C(1) << 62,
                                                         INT64_MAX,
@@ -40,7 +41,7 @@ inline constexpr std::array<std::int64_t, 12> kSizes = {0,
 inline constexpr std::array<std::int64_t, 8> kBytes = {4, 2, 2, 8,
                                                        4, 1, 8, 8};  // the last one of an unknown dtype
 inline constexpr double kMostElements = 1 << 14;
-inline constexpr double kNoMachineHas = 0x1p62;
+inline constexpr double kNoMachineHas = 0x1p60;  // of 8 bytes each, more than an int64_t counts
 
 /// The input, a byte after the other; behind its end zeros.
 class Bytes {

@@ -25,27 +25,36 @@ ml_status group_sum(Bytes& in, Arrays& a) {
   return ml_group_sum(group(), arrays.data(), static_cast<std::int64_t>(arrays.size()), 2);
 }
 
-/// A layer's experts. Handles close in any order, and some of them are NULL.
+/// A layer's experts. Handles close in both orders, some of them are NULL, and some trips go to another
+/// layer.
 struct Layer {
   Layer(Bytes& in) : experts(in.size() + 1), hidden(in.size()), inter(in.size()), top_k(in.size() + 1) {
     const ml_experts_settings settings{
         sizeof(ml_experts_settings), experts, 0, nullptr, nullptr, in.number(2), in.number(2)};
-    status = ml_experts_open(in.next() % 8 == 7 ? nullptr : group(), &settings, &handle);
+    const std::uint8_t kind = in.next();
+    status = ml_experts_open(kind % 8 == 7 ? nullptr : group(), &settings, &handle);
+    if (kind % 8 == 6) ml_experts_open(group(), &settings, &other);
+    trip_first = kind / 8 % 2 == 1;
   }
   Layer(const Layer&) = delete;
   ~Layer() {
+    if (trip_first) ml_trip_free(trip);
     ml_experts_close(handle);
-    ml_trip_free(trip);
+    if (!trip_first) ml_trip_free(trip);
+    ml_experts_close(other);
   }
+  /// Those that the trip comes back to.
+  ml_experts* back() const { return other == nullptr ? handle : other; }
   std::int64_t experts, hidden, inter, top_k;
   ml_status status;
-  ml_experts* handle = nullptr;
+  ml_experts *handle = nullptr, *other = nullptr;
   ml_trip* trip = nullptr;
+  bool trip_first = false;
 };
 
 ml_status experts(Bytes& in, Arrays& a) {
   Layer layer(in);
-  const auto& [e, d, f, k, status, handle, trip] = layer;
+  const auto& [e, d, f, k, status, handle, other, trip, trip_first] = layer;
   const std::int64_t tokens = in.size();
   const auto weights = [&]() -> ml_expert_weights {
     const bool biased = in.next() % 2 == 1;
@@ -66,7 +75,7 @@ ml_status experts(Bytes& in, Arrays& a) {
                                 choice(in),
                                 choice(in),
                                 choice(in)};
-    last = ml_experts_backward(handle, &used, trip, a.floats({tokens, d}), a.optional({tokens, d}),
+    last = ml_experts_backward(layer.back(), &used, trip, a.floats({tokens, d}), a.optional({tokens, d}),
                                a.optional({tokens, k}), in.next() % 2 == 0 ? &grads : nullptr);
   }
   return last;
@@ -74,7 +83,7 @@ ml_status experts(Bytes& in, Arrays& a) {
 
 ml_status dispatch(Bytes& in, Arrays& a) {
   Layer layer(in);
-  const auto& [e, d, f, k, status, handle, trip] = layer;
+  const auto& [e, d, f, k, status, handle, other, trip, trip_first] = layer;
   const std::int64_t tokens = in.size();
   ml_status last = ml_dispatch_plan(handle, a.integers({tokens, k}, e), &layer.trip);
   const std::int64_t rows = ml_trip_rows(trip);
@@ -84,9 +93,9 @@ ml_status dispatch(Bytes& in, Arrays& a) {
                                                                                scalars ? a.floats({rows})
                                                                                        : nullptr;
   if (in.next() % 2 == 0)
-    last = ml_dispatch(handle, trip, a.floats({tokens, d}), slots, a.floats({rows, d}), each);
+    last = ml_dispatch(layer.back(), trip, a.floats({tokens, d}), slots, a.floats({rows, d}), each);
   return in.next() % 2 == 0 ? last
-                            : ml_combine(handle, trip, a.floats({rows, d}), a.optional({rows}), each,
+                            : ml_combine(layer.back(), trip, a.floats({rows, d}), a.optional({rows}), each,
                                          a.floats({tokens, d}), slots);
 }
 

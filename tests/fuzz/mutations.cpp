@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+
+#include "fuzz/json_mutations.hpp"
 
 namespace moeloom::fuzz {
 namespace {
@@ -86,6 +89,9 @@ void change(std::string& text, const Target& target, std::span<const std::string
 std::string mutation(const Target& target, std::span<const std::string> seeds, std::uint64_t number) {
   Draws draws(target.name, number);
   std::string text = seeds[draws.below(seeds.size())];
+  if (draws.below(2) == 0)
+    if (auto changed = json_mutation(text, [&](std::size_t bound) { return draws.below(bound); }))
+      return std::move(*changed);
   for (std::size_t left = 1 + draws.below(8); left > 0; --left) change(text, target, seeds, draws);
   if (text.size() > kLongest) text.resize(kLongest);
   return text;

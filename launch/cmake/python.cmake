@@ -49,7 +49,8 @@ if(MOELOOM_TESTS AND MOELOOM_PYTHON3)
     endforeach()
     list(JOIN preloaded ":" preloaded)
     set_property(TEST python PROPERTY ENVIRONMENT_MODIFICATION LD_PRELOAD=path_list_prepend:${preloaded}
-                                      ASAN_OPTIONS=string_append::detect_leaks=0)
+                                      ASAN_OPTIONS=string_append::detect_leaks=0
+                                      MOELOOM_MPIRUN=set:${PROJECT_SOURCE_DIR}/launch/check/mpirun.sh)
     set_property(TEST python PROPERTY TIMEOUT 3600)
   endif()
 endif()

@@ -154,12 +154,15 @@ write_rows() { # check, unit of what is counted, lines "room item"
     !($1 in oldest) || stale > was_stale[$1] || (stale == was_stale[$1] && date[$2] < oldest[$1]) {
       oldest[$1] = date[$2]; at[$1] = commit[$2] " | " of[$2]; was_stale[$1] = stale }
     END {
-      for (room in done)
-        printf "| %s | %s | %s | %s | %s | %d %s%s | %s |\n", check, room, at[room], oldest[room],
-          room in findings ? "FAILED" : ended[room] != total[room] ? ended[room] + 0 " of " total[room] :
-          left_out[room] == total[room] ? "skipped" : done[room] < least[room] ? "short of " least[room] : "passed",
+      for (room in done) {
+        if (room in findings) said = "FAILED"
+        else if (ended[room] != total[room]) said = ended[room] + 0 " of " total[room]
+        else if (left_out[room] == total[room]) said = "skipped"
+        else said = done[room] < least[room] ? "short of " least[room] : "passed"
+        printf "| %s | %s | %s | %s | %s | %d %s%s | %s |\n", check, room, at[room], oldest[room], said,
           done[room], unit, room in left_out ? ", " left_out[room] " skipped" : "",
           room in findings ? substr(findings[room], 2) : "0"
+      }
     }' "$builds/state/$check" <(echo "$3"))
   { sed "/$row/d" "$table"
     printf '%s\n' "$rows" | cat - <(sed -n "/$row/p" "$table") | awk -F' \\| ' -v check="$check" -v now="$now" '

@@ -85,6 +85,8 @@ run_by_ctest() { # room, tests
 }
 
 check_asan() {
+  local told
+  told=$(told_of asan)
   local commit failed=0 items room test batch=() batch_room=""
   build asan "$(targets_for "$only_room")" "${sanitized[@]}" || return 1
   items=$(items_of_asan)

@@ -30,6 +30,8 @@ rooms_of_tsan() { parts_of_tsan | cut -d' ' -f1; }
 rooms_of_valgrind() { printf '%s\n' base job io tensor report text fuzz; }
 
 check_tsan() {
+  local told
+  told=$(told_of tsan)
   # Threads here are OpenMP's. What GCC's library orders is not seen; clang's tells by way of archer.
   local compiler archer commit failed=0 room item ranks items
   compiler=$(clang_of libarcher.so) || return $skipped

@@ -12,15 +12,15 @@ rooms_below() {
   for below in $below; do rooms_below "$below"; done
 }
 
-# What a result stands on: the sources of a room and of those that it links, its tests with what they read, and what the
-# sanitizers are told not to say. How it is built is left out: else each new test would make every row stale.
+# What a result stands on: the sources of a room and of those that it links, its tests with what they read, and what a
+# sanitizer is told not to say (`told`). How it is built is left out: else each new test would make every row stale.
 paths_of() { # room, or a target of fuzz as fuzz/TARGET
   local rooms list room=$1
   if [[ $room = suite ]]; then  # all but the table
     printf '%s\n' CMakeLists.txt src include launch examples tests/CMakeLists.txt tests/*/ | sed 's:/$::'
     return
   fi
-  printf '%s\n' tests/support launch/check/{lsan,tsan}.supp
+  printf '%s\n' tests/support ${told:-}
   [[ ! $room =~ ^(base|text|model|moe|train|run|app|python|pairs)$ ]] || echo tests/data
   case $room in
     app) rooms=app && printf '%s\n' launch/{bench-ep,env,write-options}.sh launch/options.md tests/install ;;
@@ -194,10 +194,18 @@ ended() { # check, unit, lines "room item", whether anything failed
   return "$4"
 }
 
+told_of() { # check: a file
+  case $1 in
+    asan) echo launch/check/lsan.supp ;;
+    tsan) echo launch/check/tsan.supp ;;
+  esac
+}
+
 check_status() {
-  local check room commit digits result name
+  local check room commit digits result name told="" was=""
   while IFS='|' read -r _ check room commit digits _ result _; do
     read -r check room commit digits <<< "$check $room $commit $digits"
+    [[ $check = "$was" ]] || { was=$check told=$(told_of "$check") && sources=(); }
     name=$room
     [[ $check != fuzz ]] || name=fuzz/$room
     if is_fresh "$name" "$digits"; then echo "fresh $check $room:${result% }"; else echo "stale $check $room: $commit"; fi

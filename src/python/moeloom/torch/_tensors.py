@@ -62,4 +62,4 @@ def flat(tensor: torch.Tensor, name: str) -> torch.Tensor:
     require_tensor(tensor, name)
     if not tensor.dim():
         raise ShapeError(f"{name} has no dimension; expected at least one")
-    return given(tensor.reshape(-1, tensor.size(-1)), name)
+    return given(tensor.flatten(0, -2) if tensor.dim() > 1 else tensor[None], name)

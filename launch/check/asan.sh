@@ -41,7 +41,7 @@ targets_for() { # room, or nothing
   case $1 in
     cluster | faults | pairs) echo moeloom ;;
     report) echo tests_report moeloom ;;
-    c) echo tests_c c_mpi_start c_mpi_end c_mpi_close ;;
+    c) echo tests_c c_mpi_start c_mpi_end c_mpi_close c_layer_steps ;;
     python) echo moeloom moeloom_c ;;
     "" | example) echo all ;;
     *) echo "tests_$1" ;;

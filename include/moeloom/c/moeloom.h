@@ -257,8 +257,9 @@ ml_status ml_group_world(ml_group** group);
 // to one is met by neighbours that are still in a layer.
 ml_status ml_group_mesh(ml_group* world, int64_t ep, ml_group** ep_row, ml_group** dp_column);
 // Seconds that a rank waits for others to come to the same call; then it gets ML_MPI, with a text that names
-// itself, the call and who did not come. 0, as at first: for ever. What ml_group_mesh() makes begins with
-// world's; of world and column it is that of their row too. Of this rank.
+// itself, the call and who did not come. 0, as at first: for ever. In a call to which all have come no limit
+// holds: where a rank ends there the launcher ends the job, one that is stopped there is waited for. What
+// ml_group_mesh() makes begins with world's; of world and column it is that of their row too. Of this rank.
 ml_status ml_group_set_timeout(ml_group* group, double seconds);
 int64_t ml_group_rank(const ml_group* group);
 int64_t ml_group_size(const ml_group* group);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/program_region.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -86,6 +87,29 @@ TEST_P(Parallel, NumbersItsThreadsBelowTheirCount) {
     EXPECT_GE(thread_index(), 0);
     EXPECT_LT(thread_index(), GetParam());
   });
+}
+
+TEST_P(Parallel, CountsItsOwnThreadsInARegionOfTheProgram) {
+  std::atomic<int> strangers = 0, runs = 0;
+  testing::in_program_region(5, [&] {
+    if (thread_index() != 0) ++strangers;
+    parallel_for(10, [&](Index) {
+      ++runs;
+      if (thread_index() >= threads()) ++strangers;
+    });
+  });
+  EXPECT_EQ(strangers, 0);
+  EXPECT_EQ(runs % 10, 0);
+}
+
+TEST_P(Parallel, HasAPlaceForEachOfItsThreadsInNestedLoops) {
+  std::atomic<int> strangers = 0;
+  parallel_for(8, [&](Index) {
+    set_threads(1);  // of this thread's own loops, as OMP_NUM_THREADS=3,1 has it
+    parallel_for(8, [&](Index) { strangers += thread_index() < threads() ? 0 : 1; });
+    set_threads(GetParam());
+  });
+  EXPECT_EQ(strangers, 0);
 }
 
 TEST(Threads, AreAtLeastOne) {

@@ -15,10 +15,10 @@ namespace moeloom {
 /// Threads that a parallel_for of the calling thread uses from now on; less than 1 counts as 1. The setting
 /// is OpenMP's own (omp_set_num_threads): a program's other OpenMP loops on this thread follow it too.
 void set_threads(int threads);
-/// How many that are now.
+/// How many that are now; in a task, at least as many as run it.
 int threads();
-/// The calling thread's place in the team of the parallel_for it runs in, 0 outside; in [0, threads()). For
-/// workspaces of a thread, never for results.
+/// The calling thread's place in the team of the parallel_for it runs in, 0 outside, also in an OpenMP region
+/// of the program; in [0, threads()). For workspaces of a thread, never for results.
 int thread_index();
 
 namespace detail {

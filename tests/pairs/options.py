@@ -48,6 +48,7 @@ OPTIONS = (
     Option("combine", ("fast",)),
     Option("wire-dtype", ("bf16",)),
     Option("kernels", ("none", "fused_moe,tiled_dense")),
+    Option("gmm-rule", ("upstream",)),
     Option("dtype", ("bf16",)),
     Option("optimizer", ("muon",)),
     Option("moments", ("bf16", "int8")),
@@ -80,7 +81,6 @@ OPTIONS = (
     Option("overlap-grad-reduce", ("on",), True),
     Option("overlap-param-gather", ("on",), True),
     Option("net", ("1Gbit,50us",), True, (*WIRE, *REPLICAS)),
-    Option("gmm-rule", ("upstream",), True),
     Option("threads", ("2",), True, LOOP),
     Option("recompute", ("experts", "block"), True),
     Option("memory", ("1GiB",), True),
@@ -116,9 +116,13 @@ CHOOSES_NOTHING = ("expert-choice", "hash")
 
 # What the program does not take together; (ABSENT,): the other options need this one.
 REFUSED = (
-    *({"lora": ANY, name: ANY} for name in ("optimizer", "masters", "gradients", "freeze")),
+    *({"lora": ANY, name: ANY} for name in ("optimizer", "masters", "gradients", "freeze",
+                                               "router-bias-rate")),
     {"lora": ANY, "model": (ABSENT,)},
     {"offload": ANY, "lora": (ABSENT,)},
+    {"rebalance": ANY, "ep": (ABSENT,)},
+    # Here a run that goes on is one that gets more steps.
+    {"resume": ANY, "record-routing": ANY, "record-steps": (ABSENT,)},
     *({"model": ANY, name: ANY} for name in ("tie-embeddings", "norm-topk", "dense-layers", "init-std")),
     {"model": (CORRECTED,), "z-loss-coef": ANY},
     {"model": (CORRECTED,), "router": ("expert-choice",)},
@@ -148,7 +152,8 @@ REFUSED = (
 # How a refusal names an option that it does not call by its flag.
 SAID = {"aux-loss": "aux loss", "aux-loss-over": "no sequences", "dense-layers": "sparse layers",
         "gmm-rule": "GMM request", "kernels": "kernel fused_moe", "model": "deepseek_v3|qwen3_moe",
-        "nodes": "lie on 2 nodes", "replay-routing": "was recorded"}
+        "nodes": "lie on 2 nodes", "record-routing": "holds the routing",
+        "replay-routing": "was recorded", "resume": "cannot go on with"}
 
 # Options of the program that are not combined, and why.
 LEFT_OUT = {

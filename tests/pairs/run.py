@@ -117,16 +117,16 @@ def refused_rows():
     """Each rule with a row for every choice of its values, of the first where any will do."""
     for rule in REFUSED:
         for chosen in itertools.product(*(values or OF_NAME[name].values[:1] for name, values in rule.items())):
-            row = {"ep": "2"} | {name: value for name, value in zip(rule, chosen) if value != ABSENT}
+            row = {name: value for name, value in ({"ep": "2"} | dict(zip(rule, chosen))).items() if value != ABSENT}
             yield rule, row | {name: OF_NAME[name].values[0] for name in sorted(needs_of(row) - rule.keys())}
 
 
 def check_refused(runs, rule, row):
-    """What is said to be refused is, with the names of two options of the rule, where it has two."""
+    """What is said to be refused is, as a choice or as data, with the names of two options of the rule, where it has two."""
     try:
         runs.bits(row)
     except Failed as failed:
-        if failed.code != 1:
+        if failed.code not in (1, 65):
             raise
         named = [name for name in rule if re.search(rf"--{name}(?![a-z-])|{SAID.get(name, '(?!)')}", failed.said)]
         if len(named) >= min(2, sum(values != (ABSENT,) for values in rule.values())):

@@ -66,7 +66,8 @@ void add_balance_options(OptionTable& table, RouterOptions& router) {
            "after each step, how far the biases of the choice move towards even load, for models that have "
            "such biases; 0: they stay",
            "DeepSeek-V3 is balanced so; `moe-router-bias-update-rate` of Megatron-LM", router.bias_rate)
-      .not_negative();
+      .not_negative()
+      .against("lora", "an adapter does not hold them");
 }
 
 void add_capacity_options(OptionTable& table, RouterOptions& router) {

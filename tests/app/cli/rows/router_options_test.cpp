@@ -62,7 +62,9 @@ TEST(RouterOptions, RefuseWhatContradictsItself) {
         Case{{"--router", "expert-choice", "--record-routing", "f"},
              "--record-routing cannot be had with --router expert-choice"},
         Case{{"--force-routing", "zipf", "--replay-routing", "f"},
-             "--replay-routing cannot be had with --force-routing"}})
+             "--replay-routing cannot be had with --force-routing"},
+        Case{{"--router-bias-rate", "0.001", "--lora", "r=2"},
+             "--router-bias-rate cannot be had with --lora"}})
     EXPECT_TRUE(says(option_violations(options_of(c.words), 2), c.part)) << c.part;
   EXPECT_THROW(options_of({"--force-routing", "even"}), ConfigError);
 }

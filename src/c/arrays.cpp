@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "guard.hpp"
 
@@ -96,6 +97,24 @@ const ml_array& check_array(const ml_array* array, const char* name, std::span<c
   check(fits,
         [&] { return name + (" is " + shape_text(shape_of(*array))) + " and must be " + shape_text(shape); });
   return *array;
+}
+
+void check_apart(const ml_array& array, const char* name) {
+  std::array<std::pair<Index, Index>, ML_MAX_DIMS>
+      ways{};  // stride and size, of the dimensions that lead somewhere
+  Index count = 0;
+  for (Index dim = 0; dim < array.ndim; ++dim) {
+    if (array.shape[dim] == 0) return;
+    if (array.shape[dim] > 1) ways[at(count++)] = {array.stride[dim], array.shape[dim]};
+  }
+  std::sort(ways.begin(), ways.begin() + count);
+  Index extent = 1;
+  for (const auto& [stride, size] : std::span(ways).first(at(count))) {
+    check(stride >= extent, [&] {
+      return name + std::string(" is written, and its strides lead to one element in several ways");
+    });
+    extent += (size - 1) * stride;
+  }
 }
 
 void refuse_type(const ml_array& array, const char* name, const char* expected) {

@@ -28,6 +28,9 @@ inline const ml_array& check_array(const ml_array* array, const char* name,
 inline std::span<const Index> shape_of(const ml_array& array) {
   return {array.shape, at(array.ndim)};
 }
+/// Throws ShapeError where two elements may lie in one place, as of an array that is written: threads write
+/// its rows in any order.
+void check_apart(const ml_array& array, const char* name);
 /// What is wrong with a dtype, as an exception.
 [[noreturn]] void refuse_type(const ml_array& array, const char* name, const char* expected);
 

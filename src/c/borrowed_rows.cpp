@@ -84,6 +84,11 @@ void check_floats(const ml_array& array, const char* name) {
   if (array.dtype > ML_F16) refuse_type(array, name, "ML_F32, ML_BF16 or ML_F16");
 }
 
+void check_written(const ml_array& array, const char* name) {
+  check_floats(array, name);
+  check_apart(array, name);
+}
+
 KeptFloats::KeptFloats(Index rows, Index cols) {
   std::vector<Matrix>& kept = kept_floats();
   const auto fits = std::ranges::find_if(kept, [&](const Matrix& m) { return m.capacity() >= rows * cols; });
@@ -122,7 +127,7 @@ RowsIn::RowsIn(const ml_array& array, const char* name, InPlace in_place) {
 
 RowsOut::RowsOut(const ml_array& array, const char* name, InPlace in_place, Write mode) : array_(array) {
   check_array(&array, name);
-  check_floats(array, name);
+  check_written(array, name);
   if (!may_lie(array, in_place)) {
     rows_ = copy_.emplace(rows_of(array), cols_of(array)).view();
     if (mode == Write::kAdd) load_rows(array, copy_->view());
@@ -143,7 +148,7 @@ void load(const ml_array& array, MatrixView target) {
 }
 
 void write_floats(ConstMatrixView values, const ml_array& array, const char* name) {
-  check_floats(array, name);
+  check_written(array, name);
   store_rows(values, array);
 }
 

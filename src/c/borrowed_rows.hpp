@@ -65,6 +65,8 @@ class RowsOut {
 
 /// Throws Refusal for a dtype that is no floating point.
 void check_floats(const ml_array& array, const char* name);
+/// The same of an array that write_floats() gets later, whose elements must lie apart.
+void check_written(const ml_array& array, const char* name);
 /// The numbers of an array as floats: target [rows, cols].
 void load(const ml_array& array, MatrixView target);
 /// And back: values [rows, cols].

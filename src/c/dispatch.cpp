@@ -20,7 +20,8 @@ std::string text_of(const RowPlan& plan, Index width, bool has_scalars) {
          (has_scalars ? ", with scalars" : "");
 }
 
-RowPlan& plan_of(const Experts& experts, ml_trip& trip) {
+RowPlan& plan_of(const Experts& experts, ml_trip* handle) {
+  ml_trip& trip = given(handle, "trip");
   check(trip.plan != nullptr, [] { return "the trip is of ml_experts_forward(), whose rows stay there"; });
   check(trip.plan->num_experts == experts.num_experts && experts.group->owns(*trip.plan->way),
         [] { return "the trip is of other experts"; });
@@ -60,7 +61,8 @@ Way& way_of_rows(const Experts& experts, Index top_k, Index tokens) {
   return group.way({request.num_experts, choice.kind, 0, request.pretended_nodes});
 }
 
-std::unique_ptr<RowPlan> planned(const Experts& experts, const ml_array* topk_idx) {
+/// trip: where the handle goes, which may be missing on one rank alone.
+std::unique_ptr<RowPlan> planned(const Experts& experts, const ml_array* topk_idx, ml_trip** trip) {
   std::vector<std::int32_t> chosen;
   Index top_k = 0, tokens = 0;
   Call call = experts.dispatch;
@@ -69,6 +71,7 @@ std::unique_ptr<RowPlan> planned(const Experts& experts, const ml_array* topk_id
     tokens = choices.shape[0], top_k = choices.shape[1];
     check(top_k >= 1, [] { return "topk_idx has no columns"; });
     chosen = chosen_of(*topk_idx, experts.num_experts);
+    given(trip, "trip");
     call.numbers = {top_k, tokens};
   });
   auto made = std::make_unique<RowPlan>();
@@ -83,7 +86,7 @@ std::unique_ptr<RowPlan> planned(const Experts& experts, const ml_array* topk_id
   return made;
 }
 
-void dispatch(const Experts& experts, ml_trip& trip, const ml_array* x, const ml_array* slot_scalars,
+void dispatch(const Experts& experts, ml_trip* trip, const ml_array* x, const ml_array* slot_scalars,
               const ml_array* rows, const ml_array* row_scalars) {
   Group& group = *experts.group;
   Index width = 0;
@@ -95,24 +98,24 @@ void dispatch(const Experts& experts, ml_trip& trip, const ml_array* x, const ml
     const DispatchPlan& plan = plan_of(experts, trip).plan;
     width = check_array(x, "x", {plan.tokens, kAny}).shape[1];
     check(width >= 1, [] { return "x has no columns"; });
-    call.of = text_of(*trip.plan, width, has_scalars);
+    call.of = text_of(*trip->plan, width, has_scalars);
     check_both(slot_scalars, row_scalars);
-    check_floats(check_array(rows, "rows", {plan.rows(), width}), "rows");
+    check_written(check_array(rows, "rows", {plan.rows(), width}), "rows");
     if (has_scalars) {
       slots = floats_of(slot_scalars, "slot_scalars", {plan.tokens, plan.top_k});
-      check_floats(check_array(row_scalars, "row_scalars", {plan.rows()}), "row_scalars");
+      check_written(check_array(row_scalars, "row_scalars", {plan.rows()}), "row_scalars");
     }
     tokens.emplace(*x, "x");
   });
   RowBuffer& arrived = group.workspace().d_rows;
-  const RoundTrip out{.plan = trip.plan->plan,
+  const RoundTrip out{.plan = trip->plan->plan,
                       .tokens = of_width(tokens->fp32(), width),
                       .rows = arrived,
                       .scalars_out = has_scalars ? std::optional(ScalarsOut{slots, landed}) : std::nullopt,
                       .results = group.workspace().experts.output,
                       .sums = {},
                       .legs = Legs::kOut};
-  Dispatcher& dispatcher = trip.plan->way->dispatcher;
+  Dispatcher& dispatcher = trip->plan->way->dispatcher;
   behind_door(group, call, [&] {
     dispatcher.begin(out);
     dispatcher.await_all(out);
@@ -122,12 +125,12 @@ void dispatch(const Experts& experts, ml_trip& trip, const ml_array* x, const ml
   });
 }
 
-void combine(const Experts& experts, ml_trip& trip, const ml_array* rows, const ml_array* row_weights,
+void combine(const Experts& experts, ml_trip* trip, const ml_array* rows, const ml_array* row_weights,
              const ml_array* row_scalars, const ml_array* y, const ml_array* slot_scalars) {
   Group& group = *experts.group;
   Index width = 0;
   const bool has_scalars = slot_scalars != nullptr;
-  std::optional<RowsIn> given;
+  std::optional<RowsIn> results_in;
   std::optional<RowsOut> sums;
   std::vector<float> weights, scalars, slots;
   Call call = experts.combine;
@@ -135,18 +138,18 @@ void combine(const Experts& experts, ml_trip& trip, const ml_array* rows, const 
     const DispatchPlan& plan = plan_of(experts, trip).plan;
     width = check_array(rows, "rows", {plan.rows(), kAny}).shape[1];
     check(width >= 1, [] { return "rows has no columns"; });
-    call.of = text_of(*trip.plan, width, has_scalars);
+    call.of = text_of(*trip->plan, width, has_scalars);
     check_both(slot_scalars, row_scalars);
     check_array(y, "y", {plan.tokens, width});
     if (row_weights != nullptr) weights = floats_of(row_weights, "row_weights", {plan.rows()});
     if (has_scalars) {
       scalars = floats_of(row_scalars, "row_scalars", {plan.rows()});
-      check_floats(check_array(slot_scalars, "slot_scalars", {plan.tokens, plan.top_k}), "slot_scalars");
+      check_written(check_array(slot_scalars, "slot_scalars", {plan.tokens, plan.top_k}), "slot_scalars");
     }
-    given.emplace(*rows, "rows");
+    results_in.emplace(*rows, "rows");
     sums.emplace(*y, "y");
   });
-  const DispatchPlan& plan = trip.plan->plan;
+  const DispatchPlan& plan = trip->plan->plan;
   RowBuffer& results = group.workspace().experts.output;
   const RoundTrip home{
       .plan = plan,
@@ -157,10 +160,10 @@ void combine(const Experts& experts, ml_trip& trip, const ml_array* rows, const 
       .sums = of_width(sums->fp32(), width),
       .scalars_back = has_scalars ? std::optional(ScalarsBack{scalars, slots}) : std::nullopt,
       .legs = Legs::kHome};
-  Dispatcher& dispatcher = trip.plan->way->dispatcher;
+  Dispatcher& dispatcher = trip->plan->way->dispatcher;
   behind_door(group, call, [&] {
     dispatcher.begin(home);
-    weigh(given->fp32(), weights, results);
+    weigh(results_in->fp32(), weights, results);
     dispatcher.send_all_back(home);
     dispatcher.finish(home);
     sums->store();
@@ -177,11 +180,10 @@ ml_status ml_dispatch_plan(ml_experts* experts, const ml_array* topk_idx, ml_tri
   if (trip != nullptr) *trip = nullptr;
   return guarded([&] {
     const Experts& of = given(experts, "experts").experts;
-    ml_trip*& to = given(trip, "trip");
     const Turn turn(*of.group);
-    std::unique_ptr<RowPlan> plan = planned(of, topk_idx);
+    std::unique_ptr<RowPlan> plan = planned(of, topk_idx, trip);
     const int64_t rows = plan->plan.rows();
-    to = std::make_unique<ml_trip>(of.group, rows, nullptr, std::move(plan)).release();
+    *trip = std::make_unique<ml_trip>(of.group, rows, nullptr, std::move(plan)).release();
   });
 }
 
@@ -201,7 +203,7 @@ ml_status ml_dispatch(ml_experts* experts, ml_trip* trip, const ml_array* x, con
   return guarded([&] {
     const Experts& of = given(experts, "experts").experts;
     const Turn turn(*of.group);
-    dispatch(of, given(trip, "trip"), x, slot_scalars, rows, row_scalars);
+    dispatch(of, trip, x, slot_scalars, rows, row_scalars);
   });
 }
 
@@ -210,6 +212,6 @@ ml_status ml_combine(ml_experts* experts, ml_trip* trip, const ml_array* rows, c
   return guarded([&] {
     const Experts& of = given(experts, "experts").experts;
     const Turn turn(*of.group);
-    combine(of, given(trip, "trip"), rows, row_weights, row_scalars, y, slot_scalars);
+    combine(of, trip, rows, row_weights, row_scalars, y, slot_scalars);
   });
 }

@@ -25,6 +25,7 @@ GatedActivation activation_of(const ml_glu_settings* settings) {
     throw ConfigError({"unknown activation \"" + kind +
                        "\"; known: silu, swish, gelu, gelu_pytorch_tanh, gelu_new, gpt_oss"});
   }
+  check_settings(activation);
   return activation;
 }
 
@@ -91,6 +92,7 @@ void store(const std::optional<RowsOut>& rows) {
 
 void norm_backward(const Norm& norm, const ml_array* dy, const ml_array* inv_rms, const ml_array* dx,
                    const ml_array* d_gate, const ml_array* d_weight, Write mode) {
+  check(norm.gate != nullptr || d_gate == nullptr, [] { return "there is a d_gate, and no gate"; });
   const RowsIn x(*norm.x, "x"), d_output(check_array(dy, "dy", shape_of(*norm.x)), "dy");
   const RowsIn weight(*norm.weight, "weight", InPlace::kFlat);
   const std::optional<RowsIn> gate = gate_of(norm);

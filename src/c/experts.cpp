@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -57,6 +58,7 @@ std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* w
   in_agreement(group, call, [&] {
     const Shard shard(experts.held.count, experts.activation, weights);
     trip->width = shard.hidden();
+    trip->inter = shard.intermediate();
     trip->tokens = check_array(x, "x", {kAny, trip->width}).shape[0];
     trip->top_k = check_array(topk_idx, "topk_idx", {trip->tokens, kAny}).shape[1];
     check(trip->top_k >= 1, [] { return "topk_idx has no columns"; });
@@ -91,16 +93,17 @@ std::unique_ptr<TripMemory> forward(Experts& experts, const ml_expert_weights* w
   return trip;
 }
 
-void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, const ml_array* dy,
+void backward(Experts& experts, const ml_expert_weights* weights, ml_trip* trip_handle, const ml_array* dy,
               const ml_array* dx, const ml_array* d_topk_weights, const ml_expert_grads* grads) {
   Group& group = *experts.group;
-  std::unique_ptr<TripMemory>& held = of.memory;
   std::optional<RowsIn> d_output;
   std::optional<RowsOut> d_tokens;
   std::optional<KeptFloats> unasked;
   Write mode = Write::kReplace;
   Call call = experts.backward;
   in_agreement(group, call, [&] {
+    const ml_trip& of = given(trip_handle, "trip");
+    const std::unique_ptr<TripMemory>& held = of.memory;
     check(!of.plan, [] { return "the trip is of ml_dispatch_plan(), which has no backward of experts"; });
     if (!held)
       throw Refusal(ML_SPENT,
@@ -110,7 +113,8 @@ void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, c
           [] { return "the trip is of other experts"; });
     call.of = " of forward " + std::to_string(held->number);
     Shard shard(experts.held.count, experts.activation, weights);
-    check(shard.hidden() == held->width, [] { return "the weights have another width than in the forward"; });
+    check(shard.hidden() == held->width && shard.intermediate() == held->inter,
+          [] { return "the weights have another D or F than in the forward"; });
     mode = shard.train(grads);
     held->experts.show(shard.shard(), experts.layer);
     d_output.emplace(check_array(dy, "dy", {held->tokens, held->width}), "dy");
@@ -119,10 +123,10 @@ void backward(Experts& experts, const ml_expert_weights* weights, ml_trip& of, c
     else
       unasked.emplace(held->tokens, held->width);
     if (d_topk_weights != nullptr)
-      check_floats(check_array(d_topk_weights, "d_topk_weights", {held->tokens, held->top_k}),
-                   "d_topk_weights");
+      check_written(check_array(d_topk_weights, "d_topk_weights", {held->tokens, held->top_k}),
+                    "d_topk_weights");
   });
-  std::unique_ptr<TripMemory> trip = std::move(held);  // spent, even where what follows fails
+  std::unique_ptr<TripMemory> trip = std::move(trip_handle->memory);  // spent, even where what follows fails
   behind_door(group, call, [&] {
     const KernelTable kernels = kernels_of(trip->in_bf16);
     const MatrixView sums = of_width(d_tokens ? d_tokens->fp32() : unasked->view(), trip->width);
@@ -149,7 +153,8 @@ std::optional<DispatcherKind> kind_of(const char* name) {
 std::string request_text(const ml_experts_settings& asked) {
   return " of " + std::to_string(asked.num_experts) + " by " +
          (asked.dispatcher == nullptr ? "auto" : asked.dispatcher) +
-         (asked.chunks == ML_CHUNKS_AUTO ? "" : "/" + std::to_string(asked.chunks));
+         (asked.chunks == ML_CHUNKS_AUTO ? "" : "/" + std::to_string(asked.chunks)) +
+         (asked.pretended_nodes == 0 ? "" : " on " + std::to_string(asked.pretended_nodes));
 }
 
 Experts opened(ml_group* group, const ml_experts_settings* settings) {
@@ -193,8 +198,11 @@ using namespace moeloom::c;
 
 ml_status ml_experts_open(ml_group* group, const ml_experts_settings* settings, ml_experts** experts) {
   if (experts != nullptr) *experts = nullptr;
-  return guarded(
-      [&] { given(experts, "experts") = std::make_unique<ml_experts>(opened(group, settings)).release(); });
+  return guarded([&] {
+    auto handle = std::make_unique<ml_experts>(opened(group, settings));  // with the other ranks, in any case
+    ml_experts*& to = given(experts, "experts");
+    to = handle.release();
+  });
 }
 
 ml_status ml_experts_forward(ml_experts* experts, const ml_expert_weights* weights, const ml_array* x,
@@ -219,7 +227,7 @@ ml_status ml_experts_backward(ml_experts* experts, const ml_expert_weights* weig
   return guarded([&] {
     Experts& of = given(experts, "experts").experts;
     const Turn turn(*of.group);
-    backward(of, weights, given(trip, "trip"), dy, dx, d_topk_weights, grads);
+    backward(of, weights, trip, dy, dx, d_topk_weights, grads);
   });
 }
 
@@ -233,7 +241,10 @@ int64_t ml_trip_rows(const ml_trip* trip) {
 
 void ml_trip_free(ml_trip* trip) {
   if (trip == nullptr || is_forked()) return;
-  if (trip->memory) trip->group->give_back(std::move(trip->memory));
+  try {
+    if (trip->memory) trip->group->give_back(std::move(trip->memory));
+  } catch (const std::bad_alloc&) {  // of the list of those that wait: then this one does not
+  }
   close(trip);
 }
 

@@ -142,8 +142,10 @@ struct ml_shards {
 
 ml_status ml_folder_open(const char* path, ml_folder** folder) {
   if (folder != nullptr) *folder = nullptr;
-  return guarded(
-      [&] { given(folder, "folder") = std::make_unique<ml_folder>(&given(path, "path")).release(); });
+  return guarded([&] {
+    ml_folder*& to = given(folder, "folder");
+    to = std::make_unique<ml_folder>(&given(path, "path")).release();
+  });
 }
 
 int64_t ml_folder_count(const ml_folder* folder) {

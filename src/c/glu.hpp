@@ -6,7 +6,7 @@
 
 namespace moeloom::c {
 
-/// NULL: silu. Throws ConfigError for an unknown kind.
+/// NULL: silu. Throws ConfigError for an unknown kind, ShapeError for settings that exclude each other.
 GatedActivation activation_of(const ml_glu_settings* settings);
 
 }  // namespace moeloom::c

@@ -39,7 +39,7 @@ struct TripMemory {
   Way* way = nullptr;
   std::vector<std::int32_t> topk_idx = {};
   std::vector<float> topk_weights = {};
-  Index num_experts = 0, top_k = 0, tokens = 0, width = 0;
+  Index num_experts = 0, top_k = 0, tokens = 0, width = 0, inter = 0;
   Index number = 0;  // of forwards on the group
   bool in_bf16 = false;
   ChosenExperts chosen() const { return {topk_idx, topk_weights, top_k}; }

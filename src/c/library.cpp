@@ -41,11 +41,17 @@ std::string machine_text() {
 
 GmmFacts facts_of(const ml_gmm_facts& given) {
   constexpr Index kBudget = Index{4} << 30;  // as that of a run
-  const Index expert = 3 * given.hidden * given.intermediate * Index{sizeof(float)};
-  const Index resident = given.experts * expert;
+  check(given.hidden >= 0 && given.intermediate >= 0 && given.experts >= 0,
+        [] { return "hidden, intermediate and experts must not be negative"; });
+  Index expert = 0, resident = 0, packed = 0;
+  check(!__builtin_mul_overflow(given.hidden, given.intermediate, &expert) &&
+            !__builtin_mul_overflow(expert, 3 * Index{sizeof(float)}, &expert) &&
+            !__builtin_mul_overflow(expert, given.experts, &resident) &&
+            !__builtin_mul_overflow(resident, 2, &packed),
+        [] { return "the experts have more bytes than can be counted"; });
   return {.ep_size = given.ep > 0 ? std::optional(given.ep) : std::nullopt,
           .resident_bytes = resident,
-          .packed_bytes = 2 * resident,
+          .packed_bytes = packed,
           .budget_bytes = given.budget_bytes > 0 ? given.budget_bytes : kBudget,
           .contiguous = given.not_contiguous == 0,
           .expert_bytes = expert,

@@ -33,6 +33,14 @@ std::vector<Index> order_of(const ml_array* order, Index slots) {
   return each;
 }
 
+/// Where each slot is written: once.
+void check_once(const std::vector<Index>& order) {
+  std::vector<Index> sorted = order;
+  std::ranges::sort(sorted);
+  const auto twice = std::ranges::adjacent_find(sorted);
+  check(twice == sorted.end(), [&] { return "order has slot " + std::to_string(*twice) + " twice"; });
+}
+
 /// Rows by slot; -1: the slot has none.
 std::vector<Index> places_of(const std::vector<Index>& order, Index slots) {
   std::vector<Index> places(at(slots), -1);
@@ -43,6 +51,7 @@ std::vector<Index> places_of(const std::vector<Index>& order, Index slots) {
 void plan(const ml_array* topk_idx, Index num_experts, const ml_array* order, const ml_array* counts,
           Index& rows) {
   check_array(topk_idx, "topk_idx", {kAny, kAny});
+  check(num_experts >= 0, [] { return "num_experts must not be negative"; });
   const Index slots = topk_idx->shape[0] * topk_idx->shape[1];
   check_array(order, "order", {slots});
   check_array(counts, "counts", {num_experts});
@@ -58,6 +67,7 @@ void permute(const ml_array* x, const ml_array* order, Index top_k, const ml_arr
   check_array(x, "x", {kAny, kAny});
   const std::vector<Index> slots = order_of(order, slots_of(x->shape[0], top_k));
   check_array(rows, "rows", {std::ssize(slots), x->shape[1]});
+  check_apart(*rows, "rows");
   if (rows->dtype != x->dtype) refuse_type(*rows, "rows", "of x's dtype");
   const std::size_t bytes = at(x->shape[1] * bytes_of_element(*x));
   if (bytes == 0) return;  // and neither may have memory
@@ -114,6 +124,7 @@ void unpermute_backward(const ml_array* dy, const ml_array* rows, const ml_array
   check_array(topk_weights, "topk_weights", {dy->shape[0], kAny});
   const Index tokens = dy->shape[0], cols = dy->shape[1], top_k = topk_weights->shape[1];
   const std::vector<Index> slots = order_of(order, tokens * top_k);
+  check_once(slots);
   check_array(rows, "rows", {std::ssize(slots), cols});
   check_array(d_topk_weights, "d_topk_weights", {tokens, top_k});
   const SlotWeights weights(topk_weights, tokens, top_k);

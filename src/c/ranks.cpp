@@ -32,7 +32,11 @@ ml_group* handle_of(std::shared_ptr<Group> group) {
 template <typename Open>
 ml_status open(ml_group** group, bool of_mpi, Open&& open) {
   if (group != nullptr) *group = nullptr;
-  return guarded([&] { given(group, "group") = handle_of(held(std::make_unique<Group>(open(), of_mpi))); });
+  return guarded([&] {
+    std::shared_ptr<Group> opened = held(std::make_unique<Group>(open(), of_mpi));  // with the other ranks
+    ml_group*& to = given(group, "group");
+    to = handle_of(std::move(opened));
+  });
 }
 
 Group& group_of(ml_group* group) {
@@ -50,11 +54,14 @@ std::vector<Index> numbers_of(Index first, Index apart, Index size) {
   return numbers;
 }
 
-Halves divided(Group& all, Index ep) {
+/// row_to, column_to: where handles go, which may be missing on one rank alone.
+Halves divided(Group& all, Index ep, ml_group** row_to, ml_group** column_to) {
   const Communicator& world = all.ranks();
   in_agreement(all, {"a mesh of ep = " + std::to_string(ep)}, [&] {
     if (const auto wrong = mesh_violations({0, ep}, world.size(), 0); !wrong.empty())
       throw ConfigError(wrong);
+    given(row_to, "ep_row");
+    given(column_to, "dp_column");
   });
   const Index row = world.rank() / ep, column = world.rank() % ep;
   const auto part = [&](Index color, Index key, std::vector<Index> numbers) {
@@ -119,11 +126,10 @@ ml_status ml_group_mesh(ml_group* world, int64_t ep, ml_group** ep_row, ml_group
   if (dp_column != nullptr) *dp_column = nullptr;
   return guarded([&] {
     Group& all = group_of(world);
-    ml_group *&row = given(ep_row, "ep_row"), *&column = given(dp_column, "dp_column");
     const Turn turn(all, true);
-    Halves parts = divided(all, ep);
-    row = handle_of(std::move(parts.row));
-    column = handle_of(std::move(parts.column));
+    Halves parts = divided(all, ep, ep_row, dp_column);
+    *ep_row = handle_of(std::move(parts.row));
+    *dp_column = handle_of(std::move(parts.column));
   });
 }
 
@@ -137,6 +143,7 @@ int64_t ml_group_size(const ml_group* group) {
 
 ml_status ml_group_experts(const ml_group* group, int64_t num_experts, int64_t* begin, int64_t* count) {
   return guarded([&] {
+    check(num_experts >= 0, [] { return "num_experts must not be negative"; });
     const auto held = moeloom::experts_of(num_experts, ml_group_size(group), ml_group_rank(group));
     given(begin, "begin") = held.begin;
     given(count, "count") = held.count;
@@ -171,8 +178,10 @@ ml_status ml_group_enter(ml_group* group, const char* call, const char* error) {
   return guarded([&] {
     Group& all = group_of(group);
     const Turn turn(all);
+    if (const ml_status status = answered([&] { given(call, "call"); }); status != ML_OK)
+      return all.meet({"a call without a name"}, status, last_failure());
     const std::string text = error == nullptr ? "" : error;
-    all.meet({&given(call, "call")}, text.empty() ? ML_OK : ML_OTHER, text);
+    all.meet({call}, text.empty() ? ML_OK : ML_OTHER, text);
   });
 }
 

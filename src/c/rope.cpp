@@ -2,6 +2,7 @@
 #include "moeloom/kernels/elementwise/rope.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "borrowed_rows.hpp"
@@ -68,6 +69,8 @@ using Turn = void (*)(MatrixView x, Index head_dim, std::span<const std::int32_t
 /// x, y [T, H, d].
 void turn_sequence(const ml_array& x, const RopeTable& table, Turn turn, const ml_array& y) {
   const Index tokens = x.shape[0], heads = x.shape[1];
+  check(tokens <= std::numeric_limits<std::int32_t>::max(),
+        [] { return "x has more tokens than positions have numbers"; });
   std::vector<std::int32_t> positions(at(tokens * heads));
   for (Index row = 0; row < tokens * heads; ++row)
     positions[at(row)] = static_cast<std::int32_t>(row / heads);

@@ -46,6 +46,15 @@ MatrixView bias_of(const ml_array* array, const char* name, std::initializer_lis
   return stack_of(array, name, shape).fp32;
 }
 
+/// Read as one column by the products that sum it up.
+MatrixView bias_gradient_of(const ml_array* array, const char* name, std::initializer_list<Index> shape) {
+  const MatrixView bias = bias_of(array, name, shape);
+  check(bias.rows <= 1 || bias.stride == bias.cols, [&] {
+    return std::string(name) + " has gaps between its rows, and is written without; make it contiguous";
+  });
+  return bias;
+}
+
 struct Target {
   std::int32_t mode;
   StackView stack;
@@ -108,8 +117,8 @@ Write Shard::train(const ml_expert_grads* given_grads) {
   const bool biased = shard_.biases.any();
   check(biased || (grads.gate_up_bias == nullptr && grads.down_bias == nullptr),
         [] { return "there are gradients of biases, and no biases"; });
-  shard_.biases.d_gate_up = bias_of(grads.gate_up_bias, "d_gate_up_bias", {held_, 2 * inter_});
-  shard_.biases.d_down = bias_of(grads.down_bias, "d_down_bias", {held_, hidden_});
+  shard_.biases.d_gate_up = bias_gradient_of(grads.gate_up_bias, "d_gate_up_bias", {held_, 2 * inter_});
+  shard_.biases.d_down = bias_gradient_of(grads.down_bias, "d_down_bias", {held_, hidden_});
   return one_mode({Target{grads.gate_up_mode, gate_up}, Target{grads.down_mode, down},
                    Target{grads.gate_up_bias_mode, {shard_.biases.d_gate_up}},
                    Target{grads.down_bias_mode, {shard_.biases.d_down}}});

@@ -135,7 +135,9 @@ std::string text_of_sum(std::span<const ml_array* const> arrays) {
     const Index size = size_of(check_array(array, "an array"));
     if (array->dtype != ML_F32 && array->dtype != ML_BF16 && array->dtype != ML_F16 && array->dtype != ML_F64)
       refuse_type(*array, "an array", "ML_F32, ML_BF16, ML_F16 or ML_F64");
-    numbers += size;
+    check_apart(*array, "an array");
+    check(!__builtin_add_overflow(numbers, size, &numbers),
+          [] { return "the arrays have more numbers than can be counted"; });
     sizes = hashed(hashed(sizes, at(size)), array->dtype == ML_F64 ? 1 : 0);
   }
   std::array<char, 48> text{};

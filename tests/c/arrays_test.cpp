@@ -119,6 +119,58 @@ TEST(CArrays, AListOfWeightsIsNotReadBehindItsExperts) {
   EXPECT_STATUS(ml_gmm(x, &weights, counts, y), ML_SHAPE, "arrays, and counts 1");
 }
 
+TEST(CArrays, ThatAreWrittenHaveNoElementTwice) {
+  const Array x(random_matrix(3, 4, 1)), order = Array::integers({0, 1, 2}, {3});
+  for (const auto& [shape, stride] :
+       std::vector<std::pair<std::vector<Index>, std::vector<Index>>>{{{3, 4}, {0, 1}}, {{3, 4}, {3, 1}}}) {
+    std::vector<float> numbers(12);
+    ml_array y = x.get();
+    y.data = numbers.data();
+    std::ranges::copy(stride, y.stride);
+    EXPECT_STATUS(ml_permute(x, order, 1, &y), ML_SHAPE, "one element in several ways");
+    EXPECT_STATUS(ml_rmsnorm(x, nullptr, Array(random_matrix(1, 4, 2), {4}), 0, 0, &y, nullptr), ML_SHAPE,
+                  "y is written");
+    const ml_array* summed[] = {&y};
+    ml_group* alone = nullptr;
+    EXPECT_OK(ml_group_open(nullptr, &alone));
+    EXPECT_STATUS(ml_group_sum(alone, summed, 1, 1), ML_SHAPE, "one element in several ways");
+    ml_group_close(alone);
+  }
+}
+
+TEST(CArrays, SlotsThatStandTwiceHaveNoGradient) {
+  const Array dy(random_matrix(2, 4, 1)), rows(random_matrix(3, 4, 2)), weights(random_matrix(2, 2, 3));
+  Array d_rows({3, 4}), d_weights({2, 2});
+  EXPECT_STATUS(ml_unpermute_grad(dy, rows, Array::integers({0, 3, 0}, {3}), weights, d_rows, d_weights),
+                ML_SHAPE, "slot 0 twice");
+  EXPECT_OK(ml_unpermute_grad(dy, rows, Array::integers({2, 3, 0}, {3}), weights, d_rows, d_weights));
+}
+
+TEST(CArrays, SumsOfMoreNumbersThanCanBeCountedAreRefused) {
+  const Index most = (Index{1} << 60) - 1;
+  Claim x({most, 1}, {1, 1});
+  const std::vector<const ml_array*> arrays(16, &x.array);
+  ml_group* alone = nullptr;
+  EXPECT_OK(ml_group_open(nullptr, &alone));
+  EXPECT_STATUS(ml_group_sum(alone, arrays.data(), 16, 1), ML_SHAPE, "more numbers than can be counted");
+  ml_group_close(alone);
+}
+
+TEST(CArrays, NoNumberOfExpertsIsNegative) {
+  Array counts({1}, {ML_I64}), order({2}, {ML_I64});
+  Index rows = 0, begin = 0, count = 0;
+  EXPECT_STATUS(ml_permute_plan(Array::integers({0, 0}, {1, 2}), -1, order, counts, &rows), ML_SHAPE,
+                "negative");
+  EXPECT_STATUS(ml_group_experts(nullptr, -3, &begin, &count), ML_SHAPE, "negative");
+}
+
+TEST(CArrays, AHandleThatHasNoPlaceIsNotMade) {
+  const ml_experts_settings settings{sizeof(ml_experts_settings), 4, 0, nullptr, nullptr, 0, 0};
+  EXPECT_STATUS(ml_group_open(nullptr, nullptr), ML_SHAPE, "group");
+  EXPECT_STATUS(ml_experts_open(nullptr, &settings, nullptr), ML_SHAPE, "experts");
+  EXPECT_STATUS(ml_folder_open(testing::TemporaryFolder().path().c_str(), nullptr), ML_SHAPE, "folder");
+}
+
 TEST(CArrays, MoreSlotsThanCanBeCountedAreRefused) {
   const Array x({2, 3}), order = Array::integers({0}, {1});
   Array rows({1, 3}), y({2, 3});

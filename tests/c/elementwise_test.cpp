@@ -121,6 +121,9 @@ TEST(CRmsNorm, SaysWhatDoesNotFit) {
   EXPECT_STATUS(ml_rmsnorm(no_columns, nullptr, none, 1e-6f, 0, no_columns, nullptr), ML_SHAPE,
                 "x has rows of no element, which have no mean");
   EXPECT_STATUS(ml_rmsnorm(x, flat, w, 1e-6f, 0, x, nullptr), ML_SHAPE, "gate is [6, 8]");
+  EXPECT_STATUS(
+      ml_rmsnorm_grad(flat, flat, nullptr, w, 1e-6f, 0, nullptr, nullptr, flat, nullptr, ML_REPLACE),
+      ML_SHAPE, "there is a d_gate, and no gate");
 }
 
 /// cos and sin of T positions, each angle twice.

@@ -160,6 +160,12 @@ TEST(CExperts, HaveBiasesWithGradients) {
   };
   for (const Index place : {0, 17, 53}) expect_slope(gate_up_bias, d_gate_up_bias, place);
   for (const Index place : {0, 30, 100}) expect_slope(down_bias, d_down_bias, place);
+  const Array apart({s.experts, s.hidden}, {ML_F32, 3});
+  grads.down_bias = apart;
+  EXPECT_OK(ml_experts_forward(layer.handle, &weights, layer.x, layer.topk_idx, layer.topk_weights, layer.y,
+                               &layer.trip));
+  EXPECT_STATUS(ml_experts_backward(layer.handle, &weights, layer.trip, layer.dy, layer.dx, nullptr, &grads),
+                ML_SHAPE, "d_down_bias has gaps between its rows");
   weights.down_bias = nullptr;
   EXPECT_STATUS(ml_experts_forward(layer.handle, &weights, layer.x, layer.topk_idx, layer.topk_weights,
                                    layer.y, nullptr),

@@ -130,6 +130,14 @@ TEST(CLibrary, DecidesAsThePolicyDoes) {
   EXPECT_EQ(applies, 1);
   EXPECT_OK(ml_decide_gmm("0", &facts, &applies, reason, sizeof(reason)));
   EXPECT_EQ(applies, 0);
+  for (const auto& [experts, hidden] : {std::pair{Index{4}, Index{1} << 40}, {Index{1} << 62, Index{1}}}) {
+    ml_gmm_facts large = facts;
+    large.experts = experts, large.hidden = large.intermediate = hidden;
+    EXPECT_STATUS(ml_decide_gmm("1", &large, &applies, reason, sizeof(reason)), ML_SHAPE, "more bytes");
+  }
+  ml_gmm_facts none = facts;
+  none.experts = -5;
+  EXPECT_STATUS(ml_decide_gmm("1", &none, &applies, reason, sizeof(reason)), ML_SHAPE, "negative");
   EXPECT_STATUS(ml_decide_gmm("perhaps", &facts, &applies, reason, sizeof(reason)), ML_CONFIG,
                 "unknown request \"perhaps\"; known: 0, 1, auto, force");
 }

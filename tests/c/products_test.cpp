@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "c_arrays.hpp"
+#include "support/program_region.hpp"
 
 namespace moeloom {
 namespace {
@@ -172,6 +173,28 @@ TEST(CProducts, SayWhatDoesNotFit) {
   EXPECT_STATUS(ml_gmm_weight_grad(y, x, counts, &w, 5), ML_SHAPE, "ML_REPLACE or ML_ADD");
   w.layout = 3;
   EXPECT_STATUS(ml_gmm(x, &w, counts, y), ML_SHAPE, "ML_OUT_IN or ML_IN_OUT");
+}
+
+TEST(CProducts, AreThoseOfOneCallInARegionOfTheProgram) {
+  const Weights weights(ML_OUT_IN, Kind::kStack, {});
+  const ml_weights w = weights.get();
+  const Array x(random_matrix(kRows, kDepth, 1)), counts = Array::integers(kCounts, {kExperts});
+  const Array expected({kRows, kWidth});
+  EXPECT_OK(ml_gmm(x, &w, counts, expected));
+  for (const Index threads : {1, 2}) {
+    EXPECT_OK(ml_set_threads(threads));
+    in_program_region(5, [&] {
+      const Weights own(ML_OUT_IN, Kind::kStack, {});
+      const ml_weights gradient = own.get();
+      const Array y({kRows, kWidth});
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_OK(ml_gmm(x, &w, counts, y));
+        EXPECT_OK(ml_gmm_weight_grad(y, x, counts, &gradient, ML_REPLACE));
+      }
+      expect_near(y.numbers(), expected.numbers(), 0, "y");
+    });
+  }
+  EXPECT_OK(ml_set_threads(0));
 }
 
 TEST(CProducts, NoExpertsAreNoError) {

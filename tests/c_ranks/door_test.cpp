@@ -98,6 +98,55 @@ TEST_F(Door, NoArraysAreAnErrorOnAllRanks) {
   EXPECT_OK(ml_group_barrier(world.group));
 }
 
+TEST_F(Door, WhatOneRankAskedOtherwiseIsAnErrorOnAll) {
+  const ml_glu_settings glu{sizeof(ml_glu_settings), "silu", is_odd() ? 1.5f : 0.0f, 0};
+  ml_experts_settings settings{sizeof(ml_experts_settings), 4, 0, &glu, nullptr, 0, 0};
+  ml_experts* experts = nullptr;
+  EXPECT_STATUS(ml_experts_open(world.group, &settings, &experts), ML_SHAPE, "sparsity must be");
+  settings.glu = nullptr;
+  EXPECT_OK(ml_experts_open(world.group, &settings, &experts));
+  ml_experts_close(experts);
+  settings.pretended_nodes = is_odd() ? 2 : 0;
+  EXPECT_STATUS(ml_experts_open(world.group, &settings, &experts), ML_MPI, " of 4 by auto/0 on 2");
+}
+
+TEST_F(Door, AHandleThatIsMissingOnOneRankIsAnErrorOnAll) {
+  const LayerInputs in({}, 4, world.size(), world.rank());
+  CLayer layer(in, world.group);
+  ml_group *row = nullptr, *column = nullptr;
+  ml_trip* trip = nullptr;
+  const auto unless_odd = [&](auto* value) { return is_odd() ? nullptr : value; };
+  EXPECT_STATUS(ml_group_mesh(world.group, 1, &row, unless_odd(&column)), ML_SHAPE, "dp_column");
+  EXPECT_EQ(row, nullptr);
+  EXPECT_STATUS(ml_dispatch_plan(layer.handle, layer.topk_idx, unless_odd(&trip)), ML_SHAPE, "trip");
+  EXPECT_OK(ml_dispatch_plan(layer.handle, layer.topk_idx, &trip));
+  const Array rows({ml_trip_rows(trip), layer.shape.hidden});
+  EXPECT_STATUS(ml_dispatch(layer.handle, unless_odd(trip), layer.x, nullptr, rows, nullptr), ML_SHAPE,
+                "trip");
+  EXPECT_STATUS(ml_combine(layer.handle, unless_odd(trip), rows, nullptr, nullptr, layer.y, nullptr),
+                ML_SHAPE, "trip");
+  ml_trip_free(trip);
+  EXPECT_OK(layer.forward());
+  const ml_expert_weights weights = layer.weights();
+  EXPECT_STATUS(ml_experts_backward(layer.handle, &weights, unless_odd(layer.trip), layer.dy, layer.dx,
+                                    nullptr, nullptr),
+                ML_SHAPE, "trip");
+  EXPECT_STATUS(ml_group_enter(world.group, unless_odd("a step"), nullptr), ML_MPI, "without a name");
+}
+
+TEST_F(Door, AnIntermediateSizeThatIsAnotherInTheBackwardIsAnErrorOnAll) {
+  const LayerInputs in({}, 4, world.size(), world.rank());
+  CLayer layer(in, world.group);
+  EXPECT_OK(layer.forward());
+  const ExpertRange held = in.held;
+  const Index inter = layer.shape.inter + (is_odd() ? 1 : 0);
+  const Array gate_up({held.count, 2 * inter, layer.shape.hidden}),
+      down({held.count, layer.shape.hidden, inter});
+  const ml_expert_weights weights{sizeof(ml_expert_weights), gate_up, down, nullptr, nullptr};
+  EXPECT_STATUS(ml_experts_backward(layer.handle, &weights, layer.trip, layer.dy, layer.dx, nullptr, nullptr),
+                ML_SHAPE, "another D or F than in the forward");
+}
+
 TEST_F(Door, BackwardsOfTwoForwardsInAnotherOrderAreRefused) {
   const LayerInputs in({}, 4, world.size(), world.rank());
   CLayer first(in, world.group), second(in, world.group);

@@ -13,16 +13,16 @@
 // gradients in bf16, are read and written in place; other formats, strides of three and more dimensions that
 // make no rows of one distance, and addresses that are no multiple of an element's size go through a copy.
 // Indices and counts are ML_I64 or ML_I32. What is written may not overlap what is read, but where it is
-// said.
+// said, nor itself: strides that lead to one element in several ways are refused.
 //
 // Errors: every function that returns ml_status returns ML_OK or says what was wrong in ml_last_error();
 // arrays that were to be written then have unspecified contents. Of handles: `open` writes NULL where it
 // fails, `close` and `free` take NULL. Handles may be closed in any order. Threads: functions without a
-// handle may be called by many at once. A group and all that was opened on it are used by one thread at a
-// time, a folder and a writer each too; a second one gets ML_IN_USE, and it does in any group of several
-// ranks while another thread is in a call of one, where MPI was not started at MPI_THREAD_MULTIPLE. No handle
-// may be closed beside a call that has it. After fork() the child is refused (ML_OTHER) if the parent
-// computed here before.
+// handle may be called by many at once, also in an OpenMP region of the program. A group and all that was
+// opened on it are used by one thread at a time, a folder and a writer each too; a second one gets ML_IN_USE,
+// and it does in any group of several ranks while another thread is in a call of one, where MPI was not
+// started at MPI_THREAD_MULTIPLE. No handle may be closed beside a call that has it. After fork() the child
+// is refused (ML_OTHER) if the parent computed here before.
 //
 // No function reads the environment, prints, starts MPI but ml_mpi_start(), or changes what a process has
 // once: neither OpenBLAS's threads, nor OpenMP's, allocator's or signals' settings. A struct of settings
@@ -315,8 +315,8 @@ typedef struct ml_expert_weights {
   const ml_array* gate_up_bias;  // [e, 2F] and
   const ml_array* down_bias;     // [e, D], both ML_F32; or both NULL
 } ml_expert_weights;
-// Where gradients go, of the shapes of the weights, in ML_F32 or ML_BF16 (biases ML_F32). NULL: frozen, not
-// computed.
+// Where gradients go, of the shapes of the weights, in ML_F32 or ML_BF16 (biases ML_F32, without gaps). NULL:
+// frozen, not computed.
 typedef struct ml_expert_grads {
   int64_t size;
   const ml_array* gate_up;

@@ -17,14 +17,18 @@ std::optional<Activation> activation_named(std::string_view hidden_act) {
   return std::nullopt;
 }
 
-namespace swiglu {
-
-void check_forward(const GatedActivation& activation, ConstMatrixView gate_up,
-                   std::span<const float> row_scale, ConstRows activated) {
+void check_settings(const GatedActivation& activation) {
   require(activation.sparsity >= 0 && activation.sparsity < 1, "sparsity must be at least 0 and below 1");
   require(activation.alpha > 0 && activation.limit > 0, "alpha and limit must be above 0");
   require(activation.sparsity == 0 || activation.takes_inputs_as_they_are(),
           "sparsity goes with no scale of the inputs, no limit, no alpha and no offset");
+}
+
+namespace swiglu {
+
+void check_forward(const GatedActivation& activation, ConstMatrixView gate_up,
+                   std::span<const float> row_scale, ConstRows activated) {
+  check_settings(activation);
   require(activated.rows() == gate_up.rows, "activated needs one row for each row of gate_up");
   require(gate_up.cols == 2 * activated.cols(), "gate_up needs twice the columns of activated");
   require(row_scale.empty() || static_cast<Index>(row_scale.size()) == gate_up.rows,

@@ -47,6 +47,9 @@ struct GatedActivation {
   }
 };
 
+/// Throws ShapeError for settings that exclude each other, or that are out of their range.
+void check_settings(const GatedActivation& activation);
+
 /// What a backward writes: d_gate_up [R, 2F], d_row_scale [R] (empty if row_scale is), and activated [R, F]
 /// again, which the down projection's weight gradient needs and forward did not keep.
 struct GatedGradients {

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <memory>
-#include <regex>
 
 #include "hf/adapter/adapter_keys.hpp"
+#include "hf/adapter/module_pattern.hpp"
 
 namespace moeloom {
 namespace {
@@ -33,35 +32,18 @@ bool ends_with_name(const std::string& module, const std::string& name) {
 std::function<bool(const std::string&)> matcher_of(const std::string& pattern, const std::string& key) {
   if (is_name(pattern))
     return [pattern](const std::string& module) { return ends_with_name(module, pattern); };
-  const auto refuse = [&](const std::string& why) {
-    throw ConfigError({"\"" + key + "\": the pattern \"" + pattern + "\" " + why + "; " + kMergeFirst},
+  auto matches = module_pattern(pattern, kLongestPattern, true);
+  if (!matches)
+    throw ConfigError({"\"" + key + "\": the pattern \"" + pattern + "\" " +
+                       (pattern.size() > kLongestPattern
+                            ? "is longer than " + std::to_string(kLongestPattern) + " characters; "
+                            : "is no regular expression that is known here; ") +
+                       kMergeFirst},
                       Cause::kData);
-  };
-  if (pattern.size() > kLongestPattern)
-    refuse("is longer than " + std::to_string(kLongestPattern) + " characters");
-  if (has_long_number(pattern)) refuse("has a number of ten digits or more");
-  try {
-    // The matching of libstdc++ that takes polynomial time.
-    const auto regex = std::make_shared<const std::regex>(
-        "(.*\\.)?(" + pattern + ")", std::regex::ECMAScript | std::regex_constants::__polynomial);
-    return [regex](const std::string& module) {
-      return module.size() <= kLongestPattern && std::regex_match(module, *regex);
-    };
-  } catch (const std::regex_error&) {
-    refuse("is no regular expression that is known here");
-  }
-  return {};
+  return matches;
 }
 
 }  // namespace
-
-bool has_long_number(const std::string& pattern) {
-  std::size_t digits = 0;
-  return std::ranges::any_of(pattern, [&](unsigned char c) {
-    digits = std::isdigit(c) != 0 ? digits + 1 : 0;
-    return digits >= 10;
-  });
-}
 
 AdapterPatterns::AdapterPatterns(const Document& document, const std::string& key) {
   if (says_nothing(document, key)) return;

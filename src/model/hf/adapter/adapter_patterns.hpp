@@ -23,7 +23,4 @@ class AdapterPatterns {
   std::vector<std::pair<std::function<bool(const std::string&)>, double>> patterns_;
 };
 
-/// Of ten digits or more, which a back reference or a count may have, and which overflows in libstdc++.
-bool has_long_number(const std::string& pattern);
-
 }  // namespace moeloom

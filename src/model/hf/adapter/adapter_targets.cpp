@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
-#include <regex>
 
 #include "hf/adapter/adapter_keys.hpp"
-#include "hf/adapter/adapter_patterns.hpp"
+#include "hf/adapter/module_pattern.hpp"
 
 namespace moeloom {
 namespace {
@@ -22,24 +20,6 @@ constexpr std::array kWithDefault = {"llama", "llama4", "mistral", "mixtral",   
 
 bool ends_with_words(const std::string& module, const std::string& name) {
   return module == name || module.ends_with("." + name);
-}
-
-/// Whether Python's syntax means here what it means there: no groups but (?:, (?= and (?!, no escapes of
-/// Python alone.
-bool is_common_syntax(const std::string& pattern) {
-  for (std::size_t i = 0; i + 1 < pattern.size(); ++i) {
-    const char next = pattern[i + 1];
-    if (pattern[i] == '(' && next == '?' &&
-        (i + 2 == pattern.size() || std::string_view(":=!").find(pattern[i + 2]) == std::string_view::npos))
-      return false;
-    if (pattern[i] == '[' && (next == ']' || next == '[')) return false;
-    if (pattern[i] != '\\') continue;
-    if (std::isalnum(static_cast<unsigned char>(next)) != 0 &&
-        std::string_view("bBdDsSwW").find(next) == std::string_view::npos)
-      return false;
-    ++i;
-  }
-  return true;
 }
 
 std::string in_small_letters(std::string text) {
@@ -71,14 +51,7 @@ ModuleNames::ModuleNames(std::vector<std::string> ends)
 
 ModuleNames ModuleNames::of_pattern(const std::string& pattern) {
   ModuleNames names;
-  if (pattern.size() > kLongestName || !is_common_syntax(pattern) || has_long_number(pattern)) return names;
-  try {
-    // The matching of libstdc++ that takes polynomial time.
-    const auto regex = std::make_shared<const std::regex>(
-        pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
-    names.contain_ = [regex](const std::string& module) { return std::regex_match(module, *regex); };
-  } catch (const std::regex_error&) {
-  }
+  names.contain_ = module_pattern(pattern, kLongestName);
   return names;
 }
 

@@ -59,7 +59,7 @@ void run_tasks(Index count, void (*task)(void*, Index), void* context) {
 #pragma omp parallel
   {
     const InTeam in_team;
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait  // the region ends with a barrier anyway
     for (Index i = 0; i < count; ++i) {
       try {
         task(context, i);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "borrowed_rows.hpp"
@@ -34,11 +35,11 @@ std::vector<Index> order_of(const ml_array* order, Index slots) {
 }
 
 /// Where each slot is written: once.
-void check_once(const std::vector<Index>& order) {
-  std::vector<Index> sorted = order;
-  std::ranges::sort(sorted);
-  const auto twice = std::ranges::adjacent_find(sorted);
-  check(twice == sorted.end(), [&] { return "order has slot " + std::to_string(*twice) + " twice"; });
+void check_once(const std::vector<Index>& order, Index slots) {
+  std::vector<char> seen(at(slots), 0);
+  for (const Index slot : order)
+    check(std::exchange(seen[at(slot)], 1) == 0,
+          [&] { return "order has slot " + std::to_string(slot) + " twice"; });
 }
 
 /// Rows by slot; -1: the slot has none.
@@ -124,7 +125,7 @@ void unpermute_backward(const ml_array* dy, const ml_array* rows, const ml_array
   check_array(topk_weights, "topk_weights", {dy->shape[0], kAny});
   const Index tokens = dy->shape[0], cols = dy->shape[1], top_k = topk_weights->shape[1];
   const std::vector<Index> slots = order_of(order, tokens * top_k);
-  check_once(slots);
+  check_once(slots, tokens * top_k);
   check_array(rows, "rows", {std::ssize(slots), cols});
   check_array(d_topk_weights, "d_topk_weights", {tokens, top_k});
   const SlotWeights weights(topk_weights, tokens, top_k);

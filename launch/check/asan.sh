@@ -1,7 +1,7 @@
 # Every test of ctest under the address and undefined-behaviour sanitizers.
 
 # Of how others build against an installation, and of what is in an object file: nothing there runs under a sanitizer.
-built_elsewhere='^(install|find_package|pkg_config|examples_against|add_subdirectory|cluster_mpich|c_header|bf16_|study_)'
+built_elsewhere='^(install|find_package|pkg_config|examples_against|add_subdirectory|cluster_mpich|c_header|bf16_|study_|check_rows)'
 
 # Programs on several ranks are cut into parts of a minute or two, by Google Test's shards, and so are Python's tests.
 parts_of() { # test
@@ -40,7 +40,6 @@ items_of_asan() { # "room test" or "room test@part/parts"
 targets_for() { # room, or nothing
   case $1 in
     cluster | faults | pairs) echo moeloom ;;
-    report) echo tests_report moeloom ;;
     c) echo tests_c c_mpi_start c_mpi_end c_mpi_close c_layer_steps ;;
     python) echo moeloom moeloom_c ;;
     "" | example) echo all ;;
@@ -92,7 +91,7 @@ check_asan() {
   items=$(items_of_asan)
   begin_at_commit "$items"
   seen_copies
-  asan_options
+  asan_options || return 1
   # Parts alone, other tests of a room by eights.
   while read -r room test; do
     if ((${#batch[@]})) && [[ $room != "$batch_room" || $test = *@* || ${batch[0]} = *@* || ${#batch[@]} = 8 ]]; then

@@ -59,7 +59,7 @@ seen_copies() { export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_sm
 # launcher may start again what crashed, and neither sees what the rank said.
 asan_options() {
   local found=log_exe_name=1:log_path=$builds/reports/address:exitcode=99
-  "${CC:-cc}" -shared -fPIC launch/check/preloaded.c -o "$builds/preloaded.so"
+  "${CC:-cc}" -shared -fPIC launch/check/preloaded.c -o "$builds/preloaded.so" || return 1
   mkdir -p "$builds/reports"
   export LD_PRELOAD=$builds/preloaded.so MOELOOM_CHECK_REPORTS=$builds/reports
   export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:verify_asan_link_order=0:intercept_tls_get_addr=0:$found
@@ -69,9 +69,6 @@ asan_options() {
 
 # Whether any process left a report since the last call, which are printed and removed.
 reported() {
-  local reports
-  reports=$(find "$builds/reports" -type f 2> /dev/null)
-  [[ -n $reports ]] || return 1
-  tail -n +1 $reports
-  rm -f $reports
+  [[ -n $(find "$builds/reports" -type f 2> /dev/null) ]] || return 1
+  find "$builds/reports" -type f -print -exec cat {} \; -delete
 }

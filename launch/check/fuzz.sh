@@ -62,17 +62,17 @@ fuzz_piece() { # folder of the programs, target, then options of libFuzzer
 
 # Goes on from what was kept of this room as it is. 1 where something was found, 2 where it was stopped.
 fuzz_target() { # target
-  local target=$1 folder=$builds/fuzz was total=0 status=0 ran=1 before result=unfinished runs
-  runs=$(runs_of "$1")
+  local target=$1 folder=$builds/fuzz was total=0 status=0 ran=1 before result=unfinished wanted
+  wanted=$(runs_of "$1")
   local -A kept=()
   read_kept fuzz
   read -ra was <<< "${kept[$target]:-}"
   if [[ ${was[3]:-} =~ ^(unfinished|passed)$ ]] && is_fresh "fuzz/$target" "${was[5]:-none}"; then total=${was[4]}; fi
   before=$(findings_of "$target")
-  while ((total < runs && status == 0 && ran > 0)); do
+  while ((total < wanted && status == 0 && ran > 0)); do
     # An input without a byte is executed before the corpus.
     fuzz_piece "$builds/fuzz-fast" "$target" \
-      "-runs=$((runs - total + 1 + $(files_of "$folder"/{corpus,seeds,found}"/$target")))"
+      "-runs=$((wanted - total + 1 + $(files_of "$folder"/{corpus,seeds,found}"/$target")))"
     total=$((total + ran))
     keep fuzz "fuzz/$target" "$target" unfinished "$total"
   done

@@ -20,7 +20,7 @@ items_of() { # "room room@part/parts" of lines "room parts"
     for (part = 1; part <= $2; part++) print $1, $1 "@" part "/" $2 }'
 }
 programs_of() { # lines "room room@part/parts"
-  cut -d' ' -f1 <<< "$1" | sort -u | sed 's/^/tests_/;s/^tests_c$/& c_mpi_start c_mpi_end c_mpi_close c_layer_steps/' | xargs
+  cut -d' ' -f1 <<< "$1" | sort -u | sed 's/^/tests_/' | xargs
 }
 # Those with threads, OpenMP's or their own; of the rooms that talk to each other, on two ranks.
 parts_of_tsan() {

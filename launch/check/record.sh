@@ -23,7 +23,7 @@ paths_of() { # room, or a target of fuzz as fuzz/TARGET
   printf '%s\n' tests/support ${told:-}
   [[ ! $room =~ ^(base|text|model|moe|train|run|app|python|pairs)$ ]] || echo tests/data
   case $room in
-    app) rooms=app && printf '%s\n' launch/{bench-ep,env,write-options}.sh launch/options.md tests/install ;;
+    app) rooms=app && printf '%s\n' launch/{bench-ep,env,write-options}.sh launch/options.md tests/{install,report} ;;
     guest) rooms=run ;;
     c_ranks) rooms=c && echo tests/c ;;
     fuzz/*)
@@ -157,7 +157,7 @@ write_rows() { # check, unit of what is counted, lines "room item"
       for (room in done) {
         if (room in findings) said = "FAILED"
         else if (ended[room] != total[room]) said = ended[room] + 0 " of " total[room]
-        else if (left_out[room] == total[room]) said = "skipped"
+        else if (room in left_out && left_out[room] == total[room]) said = "skipped"
         else said = done[room] < least[room] ? "short of " least[room] : "passed"
         printf "| %s | %s | %s | %s | %s | %d %s%s | %s |\n", check, room, at[room], oldest[room], said,
           done[room], unit, room in left_out ? ", " left_out[room] " skipped" : "",

@@ -111,7 +111,7 @@ void check_apart(const ml_array& array, const char* name) {
   Index extent = 1;
   for (const auto& [stride, size] : std::span(ways).first(at(count))) {
     check(stride >= extent, [&] {
-      return name + std::string(" is written, and its strides lead to one element in several ways");
+      return name + std::string(" is written, and its strides may lead to one element in several ways");
     });
     extent += (size - 1) * stride;
   }

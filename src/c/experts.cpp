@@ -150,14 +150,15 @@ std::optional<DispatcherKind> kind_of(const char* name) {
 }
 
 /// What ranks have to ask alike: else each would wait for rows on its own way.
-std::string request_text(const ml_experts_settings& asked) {
+std::string request_text(const ml_experts_settings& asked, Index nodes) {
   return " of " + std::to_string(asked.num_experts) + " by " +
          (asked.dispatcher == nullptr ? "auto" : asked.dispatcher) +
          (asked.chunks == ML_CHUNKS_AUTO ? "" : "/" + std::to_string(asked.chunks)) +
-         (asked.pretended_nodes == 0 ? "" : " on " + std::to_string(asked.pretended_nodes));
+         (nodes == 0 ? "" : " on " + std::to_string(nodes));
 }
 
-Experts opened(ml_group* group, const ml_experts_settings* settings) {
+/// handle: where it goes, which may be missing on one rank alone.
+Experts opened(ml_group* group, const ml_experts_settings* settings, ml_experts** handle) {
   Experts experts{group != nullptr ? group->group
                                    : held(std::make_unique<Group>(Communicator::self(), false))};
   const Turn turn(*experts.group);
@@ -175,7 +176,7 @@ Experts opened(ml_group* group, const ml_experts_settings* settings) {
     experts.request = {known.num_experts, kind_of(known.dispatcher),
                        known.chunks == ML_CHUNKS_AUTO ? std::nullopt : std::optional<Index>(known.chunks),
                        std::min<Index>(known.pretended_nodes, ranks.size())};
-    call.of = request_text(known);
+    call.of = request_text(known, experts.request.pretended_nodes);
     experts.num_experts = known.num_experts;
     experts.layer = known.layer;
     const std::string of_layer = " of layer " + std::to_string(known.layer);
@@ -184,6 +185,7 @@ Experts opened(ml_group* group, const ml_experts_settings* settings) {
     experts.dispatch.what = "the dispatch" + of_layer;
     experts.combine.what = "the combine" + of_layer;
     experts.activation = activation_of(known.glu);
+    given(handle, "experts");
   });
   choose_way(experts.group->row_facts(experts.request.pretended_nodes), experts.request,
              {});  // or it cannot be
@@ -199,9 +201,8 @@ using namespace moeloom::c;
 ml_status ml_experts_open(ml_group* group, const ml_experts_settings* settings, ml_experts** experts) {
   if (experts != nullptr) *experts = nullptr;
   return guarded([&] {
-    auto handle = std::make_unique<ml_experts>(opened(group, settings));  // with the other ranks, in any case
-    ml_experts*& to = given(experts, "experts");
-    to = handle.release();
+    auto handle = std::make_unique<ml_experts>(opened(group, settings, experts));
+    *experts = handle.release();
   });
 }
 

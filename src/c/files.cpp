@@ -48,6 +48,7 @@ void check_converts(const ml_array& array, DType type, const std::string& name) 
 
 void read(const SafetensorsFolder& folder, const std::string& name, Index begin, const ml_array& target) {
   const TensorInfo& info = folder.info(name);
+  check_apart(target, "target");
   if (!copies(target, info.dtype)) {
     check_converts(target, info.dtype, name);
     const RowsOut numbers(target, "target", InPlace::kFlat);

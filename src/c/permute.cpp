@@ -34,18 +34,12 @@ std::vector<Index> order_of(const ml_array* order, Index slots) {
   return each;
 }
 
-/// Where each slot is written: once.
-void check_once(const std::vector<Index>& order, Index slots) {
-  std::vector<char> seen(at(slots), 0);
-  for (const Index slot : order)
-    check(std::exchange(seen[at(slot)], 1) == 0,
-          [&] { return "order has slot " + std::to_string(slot) + " twice"; });
-}
-
-/// Rows by slot; -1: the slot has none.
+/// Rows by slot; -1: the slot has none. A slot is of one row.
 std::vector<Index> places_of(const std::vector<Index>& order, Index slots) {
   std::vector<Index> places(at(slots), -1);
-  for (Index row = 0; row < std::ssize(order); ++row) places[at(order[at(row)])] = row;
+  for (Index row = 0; row < std::ssize(order); ++row)
+    check(std::exchange(places[at(order[at(row)])], row) < 0,
+          [&] { return "order has slot " + std::to_string(order[at(row)]) + " twice"; });
   return places;
 }
 
@@ -125,7 +119,7 @@ void unpermute_backward(const ml_array* dy, const ml_array* rows, const ml_array
   check_array(topk_weights, "topk_weights", {dy->shape[0], kAny});
   const Index tokens = dy->shape[0], cols = dy->shape[1], top_k = topk_weights->shape[1];
   const std::vector<Index> slots = order_of(order, tokens * top_k);
-  check_once(slots, tokens * top_k);
+  places_of(slots, tokens * top_k);
   check_array(rows, "rows", {std::ssize(slots), cols});
   check_array(d_topk_weights, "d_topk_weights", {tokens, top_k});
   const SlotWeights weights(topk_weights, tokens, top_k);

@@ -37,12 +37,15 @@ struct Counts {
 /// Weights of experts, [rows, cols] each: one array of rows at one distance, or one for each expert.
 class Stack {
  public:
-  Stack(const ml_weights& weights, Index experts, const char* name) : layout_(weights.layout) {
+  enum class For { kReading, kWriting };
+  Stack(const ml_weights& weights, Index experts, const char* name, For purpose = For::kReading)
+      : layout_(weights.layout) {
     check(layout_ == ML_OUT_IN || layout_ == ML_IN_OUT, [] { return "a layout is ML_OUT_IN or ML_IN_OUT"; });
     check(weights.count >= 1, [&] { return std::string(name) + " has no arrays"; });
     const ml_array& first = given(weights.arrays, name);
     if (weights.count == 1 && first.ndim == 3) {
       check_array(&first, name, {experts, kAny, kAny});
+      if (purpose == For::kWriting) check_apart(first, name);
       arrays_ = {first};
       if (experts > 0 && !row_stride(first)) split();
     } else {
@@ -165,7 +168,8 @@ ml_status ml_gmm_weight_grad(const ml_array* dy, const ml_array* x, const ml_arr
                              const ml_weights* d_weights, int32_t mode) {
   return guarded([&] {
     const Counts rows(counts);
-    const Stack stack(given(d_weights, "d_weights"), std::ssize(rows.each), "d_weights");
+    const Stack stack(given(d_weights, "d_weights"), std::ssize(rows.each), "d_weights",
+                      Stack::For::kWriting);
     const bool out_in = stack.is_out_in();
     check_array(dy, "dy", {rows.total, out_in ? stack.rows() : stack.cols()});
     check_array(x, "x", {rows.total, out_in ? stack.cols() : stack.rows()});

@@ -130,6 +130,8 @@ TEST(CArrays, ThatAreWrittenHaveNoElementTwice) {
     EXPECT_STATUS(ml_permute(x, order, 1, &y), ML_SHAPE, "one element in several ways");
     EXPECT_STATUS(ml_rmsnorm(x, nullptr, Array(random_matrix(1, 4, 2), {4}), 0, 0, &y, nullptr), ML_SHAPE,
                   "y is written");
+    EXPECT_STATUS(ml_unpermute(x, Array::integers({0, 0, 2}, {3}), nullptr, 1, Array({3, 4})), ML_SHAPE,
+                  "twice");
     const ml_array* summed[] = {&y};
     ml_group* alone = nullptr;
     EXPECT_OK(ml_group_open(nullptr, &alone));

@@ -14,7 +14,7 @@ ends() { # signal, seconds that a rank waits, what is said
   TMPDIR=$passing timeout 100 "${launcher[@]}" -n 2 "$program" "$signal" "$wait" < /dev/null > "$folder/said" 2>&1
   code=$?
   if ((code == 0 || code == 124 || SECONDS - begin > 50)) || ! grep -q begins "$folder/said" ||
-    ! grep -q "$said" "$folder/said" || pgrep -f "^$program $signal $wait" > /dev/null; then
+    ! grep -q "$said" "$folder/said" || pgrep -fx ".*/${program##*/} $signal $wait" > /dev/null; then
     echo "signal $signal: code $code after $((SECONDS - begin)) s, without \"$said\" or with a rank that runs on:"
     cat "$folder/said"
     failed=1
@@ -26,5 +26,5 @@ ends() { # signal, seconds that a rank waits, what is said
 launcher=("$@")
 ends 9 60 "signal 9"
 ends 15 60 "signal 15"
-ends 19 5 "rank 1"
+ends 19 5 "did not come"
 exit $failed

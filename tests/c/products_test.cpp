@@ -171,6 +171,10 @@ TEST(CProducts, SayWhatDoesNotFit) {
   odd.get().ndim = 9;
   EXPECT_STATUS(ml_gmm(odd, &w, counts, y), ML_SHAPE, "9 dimensions");
   EXPECT_STATUS(ml_gmm_weight_grad(y, x, counts, &w, 5), ML_SHAPE, "ML_REPLACE or ML_ADD");
+  ml_array one = w.arrays[0];
+  one.stride[0] = 0;  // all experts' gradients in one place
+  const ml_weights upon = {&one, 1, ML_OUT_IN};
+  EXPECT_STATUS(ml_gmm_weight_grad(y, x, counts, &upon, ML_REPLACE), ML_SHAPE, "one element in several ways");
   w.layout = 3;
   EXPECT_STATUS(ml_gmm(x, &w, counts, y), ML_SHAPE, "ML_OUT_IN or ML_IN_OUT");
 }
@@ -181,9 +185,12 @@ TEST(CProducts, AreThoseOfOneCallInARegionOfTheProgram) {
   const Array x(random_matrix(kRows, kDepth, 1)), counts = Array::integers(kCounts, {kExperts});
   const Array expected({kRows, kWidth});
   EXPECT_OK(ml_gmm(x, &w, counts, expected));
+  const Weights gradients(ML_OUT_IN, Kind::kStack, {});
+  const ml_weights once = gradients.get();
+  EXPECT_OK(ml_gmm_weight_grad(expected, x, counts, &once, ML_REPLACE));
   for (const Index threads : {1, 2}) {
     EXPECT_OK(ml_set_threads(threads));
-    in_program_region(5, [&] {
+    const int calls = in_program_region(5, [&] {
       const Weights own(ML_OUT_IN, Kind::kStack, {});
       const ml_weights gradient = own.get();
       const Array y({kRows, kWidth});
@@ -191,8 +198,11 @@ TEST(CProducts, AreThoseOfOneCallInARegionOfTheProgram) {
         EXPECT_OK(ml_gmm(x, &w, counts, y));
         EXPECT_OK(ml_gmm_weight_grad(y, x, counts, &gradient, ML_REPLACE));
       }
+      for (Index e = 0; e < kExperts; ++e)
+        expect_near(own.numbers()[at(e)], gradients.numbers()[at(e)], 0, "dw of expert " + std::to_string(e));
       expect_near(y.numbers(), expected.numbers(), 0, "y");
     });
+    EXPECT_EQ(calls, 5);
   }
   EXPECT_OK(ml_set_threads(0));
 }

@@ -119,6 +119,10 @@ TEST_F(Door, AHandleThatIsMissingOnOneRankIsAnErrorOnAll) {
   EXPECT_STATUS(ml_group_mesh(world.group, 1, &row, unless_odd(&column)), ML_SHAPE, "dp_column");
   EXPECT_EQ(row, nullptr);
   EXPECT_STATUS(ml_dispatch_plan(layer.handle, layer.topk_idx, unless_odd(&trip)), ML_SHAPE, "trip");
+  const ml_experts_settings settings{sizeof(ml_experts_settings), 4, 0, nullptr, nullptr, 0, 0};
+  ml_experts* experts = nullptr;
+  EXPECT_STATUS(ml_experts_open(world.group, &settings, unless_odd(&experts)), ML_SHAPE, "experts");
+  EXPECT_EQ(experts, nullptr);
   EXPECT_OK(ml_dispatch_plan(layer.handle, layer.topk_idx, &trip));
   const Array rows({ml_trip_rows(trip), layer.shape.hidden});
   EXPECT_STATUS(ml_dispatch(layer.handle, unless_odd(trip), layer.x, nullptr, rows, nullptr), ML_SHAPE,

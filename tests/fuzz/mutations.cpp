@@ -91,7 +91,7 @@ std::string mutation(const Target& target, std::span<const std::string> seeds, s
   std::string text = seeds[draws.below(seeds.size())];
   if (draws.below(2) == 0)
     if (auto changed = json_mutation(text, [&](std::size_t bound) { return draws.below(bound); }))
-      return std::move(*changed);
+      if (changed->size() <= kLongest) return std::move(*changed);
   for (std::size_t left = 1 + draws.below(8); left > 0; --left) change(text, target, seeds, draws);
   if (text.size() > kLongest) text.resize(kLongest);
   return text;

@@ -103,6 +103,7 @@ class Hostile(unittest.TestCase):
                 raise
             return None, error
 
+    @np.errstate(all="ignore")  # of numbers that another dtype has not
     def ask(self, table, made):
         answers = 0
         for number in range(CALLS):
@@ -129,9 +130,6 @@ class Hostile(unittest.TestCase):
                     one, other = (np.nan_to_num(each.detach().float().numpy()) for each in (one, other))
                     self.assertLess(difference(one, other), 1e-6)
         self.assertGreater(answers, CALLS // 20, "hardly any call gives an answer: the check would see nothing")
-
-    def setUp(self):
-        self.enterContext(np.errstate(all="ignore"))  # of numbers that another dtype has not
 
     def test_arrays_of_numpy(self):
         self.ask([(lambda *values, function=function, names=tuple(named): function(**dict(zip(names, values))), named)

@@ -5,7 +5,7 @@
 
 namespace moeloom::testing {
 
-/// body() on each of so many threads; what an assertion says there counts.
-void in_program_region(int threads, const std::function<void()>& body);
+/// body() on each of so many threads; what an assertion says there counts. -> how many there were.
+int in_program_region(int threads, const std::function<void()>& body);
 
 }  // namespace moeloom::testing

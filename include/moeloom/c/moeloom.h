@@ -13,7 +13,8 @@
 // gradients in bf16, are read and written in place; other formats, strides of three and more dimensions that
 // make no rows of one distance, and addresses that are no multiple of an element's size go through a copy.
 // Indices and counts are ML_I64 or ML_I32. What is written may not overlap what is read, but where it is
-// said, nor itself: strides that lead to one element in several ways are refused.
+// said, nor itself: strides that may lead to one element in several ways are refused. Arrays of a list are
+// not compared.
 //
 // Errors: every function that returns ml_status returns ML_OK or says what was wrong in ml_last_error();
 // arrays that were to be written then have unspecified contents. Of handles: `open` writes NULL where it

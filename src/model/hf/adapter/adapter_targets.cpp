@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "hf/adapter/adapter_keys.hpp"
 #include "hf/adapter/module_pattern.hpp"

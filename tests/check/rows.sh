@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# tests/check/rows.sh: what launch/check.sh writes of a room, from what it kept of the room's tests.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+builds=$folder runs=
+for part in fuzz record; do
+  # shellcheck disable=SC1090
+  . "launch/check/$part.sh"
+done
+cd "$folder"
+mkdir state tests
+failed=0
+
+# Each line kept is "test result count"; all of one room, from the sources that are the present ones.
+says() { # check, room, tests there are, lines kept, what the row says
+  local items item result count key=$2 got
+  [[ $1 != fuzz ]] || key=fuzz/$2
+  items=$(for item in $3; do echo "$key $item"; done)
+  sources=([$key]=1234)
+  while read -r item result count; do echo "$item $key abcd 2026-01-01 $result $count 1234"; done <<< "$4" > "state/$1"
+  rm -f tests/checked.md
+  write_rows "$1" tests "$items"
+  got=$(sed -n "s/^| $1 | $2 | abcd | 1234 | 2026-01-01 | \(.*\) |$/\1/p" tests/checked.md)
+  [[ $got = "$5" ]] || { echo "of $1 $2, $4: \"$got\" and not \"$5\"" && failed=1; }
+}
+
+says asan base "a b" $'a passed 1\nb passed 1' "passed | 2 tests | 0"
+says asan base "a b" $'a passed 1\nb skipped 1' "passed | 2 tests, 1 skipped | 0"
+says asan base "a b" $'a skipped 1\nb skipped 1' "skipped | 2 tests, 2 skipped | 0"
+says asan base "a b" $'a passed 1\nb failed 1' "FAILED | 2 tests | b"
+says asan base "a b c" $'a passed 1\nb passed 1' "2 of 3 | 2 tests | 0"
+says tsan base "base@1/1" "base@1/1 passed 0" "short of 1 | 0 tests | 0"
+says tsan base "base@1/1" "base@1/1 passed 81" "passed | 81 tests | 0"
+says fuzz points "points" "points passed 999999" "short of 1000000 | 999999 tests | 0"
+says fuzz points "points" "points passed 1000000" "passed | 1000000 tests | 0"
+says fuzz regex "regex" "regex passed 1000000" "short of 10000000 | 1000000 tests | 0"
+
+# What is asked for, or what a row has to have.
+[[ $(runs_of points) = 1000000 ]] || { echo "runs of points: $(runs_of points)" && failed=1; }
+runs=777
+[[ $(runs_of points) = 777 ]] || { echo "runs of points, of 777: $(runs_of points)" && failed=1; }
+exit $failed

@@ -78,13 +78,15 @@ struct Int8Block {
     const float here = *scale;
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = Kind::value(codes[i], here);
   }
-  /// The scale is written; what `given` numbers are multiplied by.
+  /// The scale is written; what `given` numbers are multiplied by: the largest reaches the last code in spite
+  /// of two roundings, or the scale that is found from it in a checkpoint would be another.
   float begin(std::span<const float> given) const {
     const float largest = largest_of(given);
     const bool is_zero = largest < 1e-34f;  // whose inverse would be infinite
     const float of_it = Kind::scale_of(largest);
     *scale = is_zero || of_it < std::numeric_limits<float>::min() ? 0.0f : of_it;
-    return *scale == 0 ? 0.0f : Kind::kLevels * Kind::kLevels / largest;
+    constexpr float kFull = Kind::kLevels * Kind::kLevels * (1 + 2 * std::numeric_limits<float>::epsilon());
+    return *scale == 0 ? 0.0f : kFull / largest;
   }
 
  private:

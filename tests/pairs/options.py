@@ -120,6 +120,7 @@ REFUSED = (
                                                "router-bias-rate")),
     {"lora": ANY, "model": (ABSENT,)},
     {"offload": ANY, "lora": (ABSENT,)},
+    {"lora": ANY, "router": ("hash",)},
     {"rebalance": ANY, "ep": (ABSENT,)},
     # Here a run that goes on is one that gets more steps.
     {"resume": ANY, "record-routing": ANY, "record-steps": (ABSENT,)},

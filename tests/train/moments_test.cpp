@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "train/adamw.hpp"
+#include "train/moment_codes.hpp"
 #include "train/training_run.hpp"
 
 #include <cmath>
@@ -115,6 +116,23 @@ TEST(Moments, RoundAtRandomSoThatTheMeanStays) {
         EXPECT_NEAR(means[i], numbers[i], 0.02 * gap_at(format, moment, numbers[i], scale) + least) << i;
       }
     }
+}
+
+template <typename Codes>
+void expect_full_codes() {
+  const Matrix numbers = testing::random_matrix(1, 100000, 3);
+  for (const float number : numbers.view().flat()) {
+    const float given = std::exp(8 * number);
+    float words[2];
+    const float factor = Int8Block<Codes>(words).begin(std::span(&given, 1));
+    for (const float fraction : {0.0f, 0.5f, fraction_of(~0u)})
+      ASSERT_EQ(Codes::at_random(given, factor, fraction), static_cast<int>(Codes::kLevels)) << given;
+  }
+}
+
+TEST(Moments, TheLargestOfABlockHasTheLastCodeSoThatItsScaleComesBack) {
+  expect_full_codes<FirstCodes>();
+  expect_full_codes<SecondCodes>();
 }
 
 /// Of 16 bits uniform in [0, 2^16) and independent: mean 1/2 and variance 1/12 as shares, no correlation.

@@ -126,6 +126,9 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
   violations.unless(router.bias_rate == 0 || (rule && rule->corrected),
                     "`router-bias-rate` moves biases of the choice, and " + config.model_type +
                         " has none; families that have them: " + families_with_bias());
+  violations.unless(
+      router.bias_rate == 0 || !config.adapter,
+      "`router-bias-rate` moves biases that the adapter which is trained does not hold; remove it");
   const bool asks = router.kind || router.forced || router.training.capacity_factor > 0 ||
                     router.row_budget > 0 || router.dtype != RouterDType::kFp32 ||
                     router.aux_loss_over != BalanceOver::kMicroBatch;

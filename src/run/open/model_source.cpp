@@ -1,5 +1,6 @@
 #include "open/model_source.hpp"
 
+#include "base/text.hpp"
 #include "model/hf/weights/weights_io.hpp"
 #include "moeloom/base/errors.hpp"
 
@@ -113,15 +114,23 @@ void open_written_model(const TrainOptions& options, const fs::path& folder, Ind
   violations.add(shape_violations(options.model, inputs.config));
   open_words(options, folder, inputs);
   check_routers(options, inputs.config, violations);
+  const bool of_adapter = options.optimizer.lora || inputs.config.adapter;
+  violations.unless(
+      !of_adapter || inputs.config.hash_router || options.router.kind != RouterKind::kHash,
+      "`router` hash cannot be had with `lora`: an adapter's folder does not say how tokens choose, "
+      "so that everyone else would let the router do it; remove it");
   inputs.config.hash_router |= options.router.kind == RouterKind::kHash;
   check_positions(options, folder, inputs.config, violations);
   check_mesh(options.mesh, world, inputs.config, violations);
   open_trained_part(options, inputs, violations);
   const NamePatterns& allowed = options.model.allow_missing;
-  if (!inputs.weights.empty())
-    check_weights(SafetensorsFolder(inputs.config.adapter ? inputs.config.adapter->base : folder),
-                  inputs.config, allowed);
-  else if (!allowed.empty())
+  if (!inputs.weights.empty()) {
+    const fs::path& base = inputs.config.adapter ? fs::path(inputs.config.adapter->base) : folder;
+    const WeightCoverage coverage = check_weights(SafetensorsFolder(base), inputs.config, allowed);
+    violations.unless(!of_adapter || coverage.missing.empty(),
+                      "`lora` beside " + joined(coverage.missing) + ", which " + base.string() +
+                          " lacks: an adapter does not hold what starts anew; choose a folder that has them");
+  } else if (!allowed.empty())
     violations.add("`allow-missing` has nothing to allow: " + folder.string() +
                    " holds config.json only; remove it");
 }

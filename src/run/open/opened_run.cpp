@@ -67,6 +67,7 @@ Document settings_of(const OpenedRun& run) {
   const ModelConfig& config = run.inputs.config;
   Document settings = document_of(run.settings);
   add_routing(run.options.router, config, settings);
+  add_step_texts(run.options, settings);
   add_data_marks(run.options.data, run.inputs.data, settings);
   for (const auto& [option, text] : format_texts(run.options.keeping)) settings.set(option, text);
   if (config.adapter && config.adapter->dropout > 0) settings.set(kDropoutSetting, config.adapter->dropout);

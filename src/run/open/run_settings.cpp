@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "fields/job_words.hpp"
 #include "fields/option_groups.hpp"
@@ -19,6 +20,8 @@ constexpr std::array kSchedule = {"lr", "warmup", "schedule-steps", "final-lr-fr
 constexpr std::array kCoefficients = {"aux-loss-coef", "z-loss-coef", "capacity-factor", "router-bias-rate"};
 // As they are written.
 constexpr std::array kRouterTexts = {"router", "router-dtype", "aux-loss-over"};
+constexpr std::array kStepTexts = {"beta1",         "beta2",           "eps",        "weight-decay",
+                                   "max-grad-norm", "starved-experts", "accumulate", "exact"};
 
 std::string key_of(std::string option) {
   std::ranges::replace(option, '-', '_');
@@ -48,13 +51,19 @@ void compare(const std::array<const char*, N>& options, const Document& then, co
       changes.push_back(change(option, option_text(then.number(key)), option_text(now.number(key))));
 }
 
+void compare_texts(std::span<const char* const> options, const Document& then, const Document& now,
+                   std::vector<Event>& changes) {
+  for (const char* option : options)
+    if (const std::string key = key_of(option);
+        then.has(key) && now.has(key) && then.text(key) != now.text(key))
+      changes.push_back(change(option, then.text(key), now.text(key)));
+}
+
 void compare_routers(const Document& then, const Document& now, std::vector<Event>& changes) {
   const auto texts = [&](const char* option, const std::string& before, const std::string& after) {
     if (before != after) changes.push_back(change(option, before, after));
   };
-  for (const char* option : kRouterTexts)
-    if (const std::string key = key_of(option); then.has(key) && now.has(key))
-      texts(option, then.text(key), now.text(key));
+  compare_texts(kRouterTexts, then, now, changes);
   const auto aux_loss = [](const Document& settings) {
     return settings.boolean_or("aux_loss_pooled", true) ? "pooled" : "layer";
   };
@@ -136,6 +145,12 @@ void add_routing(const RouterOptions& router, const ModelConfig& config, Documen
   settings.set("router_bias_rate", router.bias_rate);
 }
 
+void add_step_texts(const TrainOptions& options, Document& settings) {
+  TrainOptions written = options;
+  const OptionTable table = train_table(written);
+  for (const char* option : kStepTexts) settings.set(key_of(option), table.find(option)->get());
+}
+
 std::vector<Event> changes_between(const TrainerState& then, const TrainerState& now) {
   std::vector<Event> changes;
   const auto text = [](const auto& value) { return std::to_string(value); };
@@ -155,6 +170,7 @@ std::vector<Event> changes_between(const TrainerState& then, const TrainerState&
   }
   compare(kCoefficients, then.settings, now.settings, changes);
   compare_routers(then.settings, now.settings, changes);
+  compare_texts(kStepTexts, then.settings, now.settings, changes);
   compare_gone(then.settings, changes);
   for (const Event& each : data_changes(then.settings, now.settings)) changes.push_back(each);
   const std::size_t before = changes.size();

@@ -24,6 +24,9 @@ Document document_of(const TrainerSettings& settings);
 /// What routers do, beside it; settled() options.
 void add_routing(const RouterOptions& router, const ModelConfig& config, Document& settings);
 
+/// What else a step stands on, as the options are written: the optimizer's numbers, and the order of sums.
+void add_step_texts(const TrainOptions& options, Document& settings);
+
 /// What `now` would change of the run that `then` recorded: an event each, with the option that keeps it, and
 /// one with the learning rates of the last step done and of the next if the schedule is another. What an
 /// older program did not record is not compared.

@@ -235,7 +235,7 @@ void TrainRun::stop() {
   stopped_ = true;
   saver_.finish();
   if (trace_ && trace_->pending()) write_trace();
-  if (!saver_.has(next_step_)) saver_.save(done());
+  if (!saver_.has(next_step_) && skipped_in_a_row_ == 0) saver_.save(done());
   recorder_.show_stopped();
   run_.warn_once(Event()
                      .with("stopped", signal_ == 0 ? "by its caller" : signal_name(signal_))
@@ -248,7 +248,7 @@ void TrainRun::finish() {
   trainer_.settle();
   RunResult result{.validation = validate()};
   // A broken state is not saved: it would take the place of the last good checkpoint.
-  const bool sound = !result.validation || std::isfinite(*result.validation);
+  const bool sound = result.validation ? std::isfinite(*result.validation) : skipped_in_a_row_ == 0;
   saver_.finish();
   if (sound && run_.first_step() < asked.steps && !saver_.has(asked.steps)) saver_.save(done());
   watch_.enter(Activity::kEnding);
@@ -265,7 +265,8 @@ void TrainRun::finish() {
   });
   if (!sound)
     throw AgreedError(
-        "the validation loss after step " + std::to_string(asked.steps) +
+        (result.validation ? "the validation loss after step " + std::to_string(asked.steps)
+                           : "the loss of the last step, " + std::to_string(asked.steps - 1) + ",") +
         " is not finite, and nothing was saved; lower `lr` and `resume` a checkpoint of before");
 }
 

@@ -51,6 +51,8 @@ TEST_F(BadInput, GetsOneMessageFromOneRankAndAnExitCode) {
       {"--sample-chars 1000000000", {"sample-chars = 1000000000 must be at most 10000"}},
       {"--on-nan skip --warmup 0 --lr 1e38 --steps 50",
        {"--on-nan skip gave up: 20 steps in a row were not finite"}},
+      {"--on-nan skip --warmup 0 --lr 1e38 --steps 3 --heldout 0",
+       {"the loss of the last step, 2, is not finite, and nothing was saved"}},
       {"--warmup 0 --lr 1e38 --steps 1", {"the validation loss after step 1 is not finite"}},
       {"--data " + path("two.txt") + " --seq-len 1 --heldout 0",
        {"the training part holds 2 of 2 tokens, fewer than 2 ranks x sequence length (--seq-len) + 1 = 3",

@@ -48,9 +48,12 @@ TEST_F(Resume, MomentsInFewerBytesComeBackBitForBitAndGoOnInAnotherFormat) {
     ASSERT_EQ(same.exit_code, 0) << same.output;
     EXPECT_EQ(losses(format), whole) << "at another ep";
     const Outcome other =
-        shell(on_ranks(2) + "train --steps 8 --moments fp32 --resume " + path("fp32-" + format));
+        shell(on_ranks(2) + "train --steps 8 --moments fp32 --weight-decay 0.125 --resume " +
+              path("fp32-" + format));
     ASSERT_EQ(other.exit_code, 0) << other.output;
     EXPECT_EQ(count_of(other.output, "changed=moments then=" + format + " now=fp32"), 1u) << other.output;
+    EXPECT_EQ(count_of(other.output, "changed=weight-decay then="), 1u) << other.output;
+    EXPECT_EQ(count_of(other.output, "now=0.125 keep=\"--weight-decay "), 1u) << other.output;
     EXPECT_NEAR(losses("fp32-" + format).back(), whole.back(), 0.01 * whole.back());
   }
 }

@@ -77,6 +77,9 @@ TEST(RouterOptions, RefuseWhatTheModelDoesNotHave) {
   EXPECT_TRUE(says(router_violations(options_of({"--router-bias-rate", "0.001"}), softmax),
                    "qwen3_moe has none; families that have them: afmoe"));
   EXPECT_TRUE(router_violations(options_of({"--router-bias-rate", "0.001"}), deepseek).empty());
+  ModelConfig adapted = deepseek;
+  adapted.adapter = AdapterSettings();  // of a run that goes on, whose options need not say so
+  EXPECT_TRUE(says(router_violations(options_of({"--router-bias-rate", "0.001"}), adapted), "the adapter"));
   EXPECT_TRUE(says(router_violations(options_of({"--capacity-factor", "1"}), dense), "no layer"));
   EXPECT_TRUE(says(router_violations(options_of({"--row-budget", "9"}), dense), "no layer"));
   EXPECT_TRUE(says(router_violations(options_of({"--row-budget", "3", "--ep", "2"}), softmax), "the 4 rows"));

@@ -11,6 +11,7 @@
 
 #include "fields/job_words.hpp"
 #include "fields/option_values.hpp"
+#include "open/base_mark.hpp"
 #include "open/data_marks.hpp"
 #include "open/memory_ceiling.hpp"
 #include "open/processors.hpp"
@@ -70,6 +71,7 @@ Document settings_of(const OpenedRun& run) {
   add_step_texts(run.options, settings);
   add_data_marks(run.options.data, run.inputs.data, settings);
   for (const auto& [option, text] : format_texts(run.options.keeping)) settings.set(option, text);
+  if (config.adapter) settings.set(kBaseSetting, base_mark(SafetensorsFolder(config.adapter->base)));
   if (config.adapter && config.adapter->dropout > 0) settings.set(kDropoutSetting, config.adapter->dropout);
   return settings;
 }

@@ -171,6 +171,14 @@ std::vector<Event> changes_between(const TrainerState& then, const TrainerState&
   compare(kCoefficients, then.settings, now.settings, changes);
   compare_routers(then.settings, now.settings, changes);
   compare_texts(kStepTexts, then.settings, now.settings, changes);
+  if (const std::string before = then.settings.text_or(kBaseSetting, ""),
+      after = now.settings.text_or(kBaseSetting, "");
+      !before.empty() && before != after)
+    changes.push_back(Event()
+                          .with("changed", "weights under the adapter")
+                          .with("then", before)
+                          .with("now", after)
+                          .with("keep", "the folder that adapter_config.json names, as it was"));
   compare_gone(then.settings, changes);
   for (const Event& each : data_changes(then.settings, now.settings)) changes.push_back(each);
   const std::size_t before = changes.size();

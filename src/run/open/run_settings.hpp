@@ -12,6 +12,8 @@ namespace moeloom {
 
 /// Of TrainerState::settings: an adapter's dropout, which its own files do not always say (adapter.hpp).
 inline constexpr const char* kDropoutSetting = "lora_dropout";
+/// And the base_mark() of the model under it.
+inline constexpr const char* kBaseSetting = "lora_base";
 
 TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config);
 

@@ -483,7 +483,21 @@ TEST_F(AdapterCommand, IsRefusedWhereItWouldBeLost) {
   expect_says(shell("train --model " + path("tuned") + " --lora r=2 --steps 2 --data " + path("second.txt") +
                     common("b")),
               1, "is an adapter itself");
+  ASSERT_EQ(shell(tune("tuned", "--lora r=2 --steps 3 --overwrite")).exit_code, 0);
   fs::rename(base_, path("elsewhere"));
+  fs::copy(path("elsewhere"), base_, fs::copy_options::recursive);
+  const Outcome same = shell("train --resume " + path("tuned") + " --steps 4");
+  expect_says(same, 0, "resumed=");
+  EXPECT_EQ(same.output.find("changed=\"weights"), std::string::npos) << "a copy is the same\n"
+                                                                      << same.output;
+  fs::remove_all(base_);
+  ASSERT_EQ(shell("train --model " + path("elsewhere") + " --steps 1 --data " + path("second.txt") +
+                  common("another") + " --export " + base_)
+                .exit_code,
+            0);
+  expect_says(shell("train --resume " + path("tuned") + " --steps 5"), 0,
+              "changed=\"weights under the adapter\"");
+  fs::remove_all(base_);
   expect_says(shell("generate --model " + path("tuned")), kDataExitCode,
               "which is no folder with config.json");
   expect_says(shell("generate --tokens 4 --model " + path("elsewhere") + " --adapter " + path("tuned")), 0,

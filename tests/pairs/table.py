@@ -47,7 +47,7 @@ def _completed(row, missing, random_of, compared):
         if option.name in row:
             continue
         decided.add(option.name)
-        levels = (*option.values, ABSENT)
+        levels = option.values if option.name in needs else (*option.values, ABSENT)
         gain = {value: sum(pair((option.name, value), other) in missing for other in row.items()) for value in levels}
         for value in sorted(levels, key=lambda value: (-gain[value], random_of.random())):
             row[option.name] = value

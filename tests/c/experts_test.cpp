@@ -162,6 +162,7 @@ TEST(CExperts, HaveBiasesWithGradients) {
   for (const Index place : {0, 30, 100}) expect_slope(down_bias, d_down_bias, place);
   const Array apart({s.experts, s.hidden}, {ML_F32, 3});
   grads.down_bias = apart;
+  ml_trip_free(std::exchange(layer.trip, nullptr));
   EXPECT_OK(ml_experts_forward(layer.handle, &weights, layer.x, layer.topk_idx, layer.topk_weights, layer.y,
                                &layer.trip));
   EXPECT_STATUS(ml_experts_backward(layer.handle, &weights, layer.trip, layer.dy, layer.dx, nullptr, &grads),

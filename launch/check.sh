@@ -14,7 +14,7 @@
 #                they found new under those of asan: --runs N executions of each, or what a row has to have (10 million
 #                of binary formats and fast parsers, 1 million of others)
 #   load         the suite of build/ five times, on processors that have three times as much to do; by name only
-#   ci           a room's tests under asan's sanitizers, another room a commit, within three minutes
+#   ci           a room's tests under asan's sanitizers, which the commit draws, within three minutes
 #   --room ROOM  the tests of one room, whose programs alone are built; not of fuzz
 #   --shard K/N  tests, or targets of fuzz, whose name falls to K of N
 #

@@ -119,7 +119,7 @@ void unpermute_backward(const ml_array* dy, const ml_array* rows, const ml_array
   check_array(topk_weights, "topk_weights", {dy->shape[0], kAny});
   const Index tokens = dy->shape[0], cols = dy->shape[1], top_k = topk_weights->shape[1];
   const std::vector<Index> slots = order_of(order, tokens * top_k);
-  places_of(slots, tokens * top_k);
+  places_of(slots, tokens * top_k);  // refuses a slot that would be written twice
   check_array(rows, "rows", {std::ssize(slots), cols});
   check_array(d_topk_weights, "d_topk_weights", {tokens, top_k});
   const SlotWeights weights(topk_weights, tokens, top_k);

@@ -64,6 +64,7 @@ RunDecision decide_training(const OpenedRun& run, const RunFlags& flags) {
   return decision;
 }
 
+/// Collective.
 Document settings_of(const OpenedRun& run) {
   const ModelConfig& config = run.inputs.config;
   Document settings = document_of(run.settings);
@@ -71,7 +72,9 @@ Document settings_of(const OpenedRun& run) {
   add_step_texts(run.options, settings);
   add_data_marks(run.options.data, run.inputs.data, settings);
   for (const auto& [option, text] : format_texts(run.options.keeping)) settings.set(option, text);
-  if (config.adapter) settings.set(kBaseSetting, base_mark(SafetensorsFolder(config.adapter->base)));
+  if (config.adapter)
+    agree(run.mesh.world(),
+          [&] { settings.set(kBaseSetting, base_mark(SafetensorsFolder(config.adapter->base))); });
   if (config.adapter && config.adapter->dropout > 0) settings.set(kDropoutSetting, config.adapter->dropout);
   return settings;
 }

@@ -60,14 +60,13 @@ void compare_texts(std::span<const char* const> options, const Document& then, c
 }
 
 void compare_routers(const Document& then, const Document& now, std::vector<Event>& changes) {
-  const auto texts = [&](const char* option, const std::string& before, const std::string& after) {
-    if (before != after) changes.push_back(change(option, before, after));
-  };
   compare_texts(kRouterTexts, then, now, changes);
   const auto aux_loss = [](const Document& settings) {
     return settings.boolean_or("aux_loss_pooled", true) ? "pooled" : "layer";
   };
-  if (then.has("aux_loss_pooled")) texts("aux-loss", aux_loss(then), aux_loss(now));
+  if (const std::string before = aux_loss(then), after = aux_loss(now);
+      then.has("aux_loss_pooled") && before != after)
+    changes.push_back(change("aux-loss", before, after));
 }
 
 /// What a checkpoint recorded of options that are gone, where it is not what there is now.

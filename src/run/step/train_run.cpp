@@ -137,11 +137,15 @@ std::optional<double> TrainRun::evaluate() {
 void TrainRun::save_now() {
   writing_on([&] {
     saver_.finish();
-    if (saver_.has(next_step_)) return;
-    if (skipped_in_a_row_ > 0)
-      return run_.warn_once(Event().with("save", "left out").with("reason", "the last step was skipped"));
-    saver_.save(done());
+    save_if_sound();
   });
+}
+
+void TrainRun::save_if_sound() {
+  if (saver_.has(next_step_)) return;
+  if (skipped_in_a_row_ > 0)
+    return run_.warn_once(Event().with("save", "left out").with("reason", "the last step was skipped"));
+  saver_.save(done());
 }
 
 RunEnd TrainRun::end() {
@@ -235,7 +239,7 @@ void TrainRun::stop() {
   stopped_ = true;
   saver_.finish();
   if (trace_ && trace_->pending()) write_trace();
-  if (!saver_.has(next_step_) && skipped_in_a_row_ == 0) saver_.save(done());
+  save_if_sound();
   recorder_.show_stopped();
   run_.warn_once(Event()
                      .with("stopped", signal_ == 0 ? "by its caller" : signal_name(signal_))

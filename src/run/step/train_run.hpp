@@ -46,6 +46,8 @@ class TrainRun {
   void stop_if_none_is_finite(const StepReport& report);
   std::optional<double> validate();
   void write_trace();
+  /// A checkpoint of now, unless there is one, or the last step was skipped.
+  void save_if_sound();
   void stop();
   void finish();
   RunEnd end_once();

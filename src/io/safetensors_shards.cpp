@@ -44,7 +44,9 @@ std::string shard_name(std::size_t shard, std::size_t shards) {
 
 std::string index_text(const ShardPlan& plan, const std::vector<TensorSpec>& specs) {
   Index total = 0;
-  for (const TensorSpec& spec : specs) total += bytes_of_tensor(spec);
+  for (const TensorSpec& spec : specs)
+    require(!__builtin_add_overflow(total, bytes_of_tensor(spec), &total),
+            "the tensors need more bytes than can be counted");
   nlohmann::json weight_map = nlohmann::json::object();
   for (const auto& [tensor, shard] : plan.shard_of) weight_map[tensor] = plan.shards[shard].file_name;
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}};
@@ -81,7 +83,9 @@ std::vector<FilePiece> create_shards(const std::filesystem::path& folder, const 
     for (FilePiece& piece : pieces_of(name, layout.file_bytes))
       if (piece.begin < std::ssize(layout.header)) begun.push_back(std::move(piece));
   }
-  if (!plan.index.empty()) replace_file(folder / kWeightsIndexFile, plan.index);
+  if (plan.index.empty()) return begun;
+  replace_file(folder / kWeightsIndexFile, plan.index);
+  std::filesystem::remove(folder / kWeightsFile);  // readers would take it before an index
   return begun;
 }
 

@@ -32,8 +32,8 @@ ShardPlan plan_shards(const std::vector<TensorSpec>& specs, Index shard_bytes = 
 /// One file of any name and size.
 ShardPlan plan_single_file(const std::string& file_name, const std::vector<TensorSpec>& specs);
 
-/// Makes every file of the plan at its full size, and the index; throws IoError. One rank calls it -> the
-/// pieces that begin in a header.
+/// Makes every file of the plan at its full size, and the index, beside which an older single file of weights
+/// is removed; throws IoError. One rank calls it -> the pieces that begin in a header.
 std::vector<FilePiece> create_shards(const std::filesystem::path& folder, const ShardPlan& plan);
 
 /// Writes into files that create_shards made; opens those it is given something for. The plan must outlive

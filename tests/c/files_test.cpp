@@ -47,6 +47,11 @@ TEST(CFiles, AreReadAsTheyWereWritten) {
   const std::string folder = (temporary / "made" / "here").string();
   const Matrix a = Array(random_matrix(4, 6, 1), Lie{ML_BF16}).numbers(), c = random_matrix(3, 2, 2);
   const std::vector<Index> ids = {7, -1, 1234567890123, 0, 5};
+  const ml_tensor older = tensor("older", "F32", {3, 2});
+  ml_shards* single = nullptr;
+  EXPECT_OK(ml_shards_open(folder.c_str(), &older, 1, 0, 1, &single));
+  EXPECT_OK(ml_shards_write(single, "older", 0, Array(c, Lie{ML_F32})));
+  EXPECT_OK(ml_shards_close(single));
   write_all(folder, a, c, ids);
   const SafetensorsFolder room(folder);
   EXPECT_GT(room.files().size(), 1u);  // of 64 bytes each
@@ -92,6 +97,9 @@ TEST(CFiles, SayWhatIsWrong) {
   EXPECT_STATUS(ml_shards_open(temporary.path().c_str(), &odd, 1, 0, 1, &shards), ML_TYPE, "a has a dtype");
   const ml_tensor twice[] = {kTensors[0], kTensors[0]};
   EXPECT_STATUS(ml_shards_open(temporary.path().c_str(), twice, 2, 0, 1, &shards), ML_SHAPE, "a.weight");
+  const Index half = INT64_C(1) << 62;
+  const ml_tensor vast[] = {tensor("a", "U8", {half}), tensor("b", "U8", {half})};
+  EXPECT_STATUS(ml_shards_open(temporary.path().c_str(), vast, 2, 1, 1, &shards), ML_SHAPE, "be counted");
   EXPECT_OK(ml_shards_close(nullptr));
 }
 

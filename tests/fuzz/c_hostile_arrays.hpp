@@ -223,5 +223,6 @@ Target target_of(const char* name) {
 }
 
 std::vector<Target> c_layer_targets();
+std::vector<Target> c_files_targets();
 
 }  // namespace moeloom::fuzz

@@ -156,6 +156,7 @@ constexpr std::array<Call, 17> kCalls = {
 
 std::vector<Target> c_targets() {
   std::vector<Target> targets = c_layer_targets();
+  targets.push_back(c_files_targets().front());
   targets.push_back(target_of<kCalls>("c_arrays"));
   return targets;
 }

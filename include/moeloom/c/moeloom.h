@@ -413,7 +413,8 @@ void ml_folder_close(ml_folder* folder);
 
 // model.safetensors, or model-00001-of-0000N.safetensors and their index where it would be larger than
 // shard_bytes (0: 5 GB). Every rank that writes opens it with the same tensors in the same order; create: 1
-// on one of them, which returns before the others open (ml_group_barrier).
+// on one of them, which returns before the others open (ml_group_barrier). Files of those names are replaced,
+// and a model.safetensors where there are shards now.
 typedef struct ml_shards ml_shards;
 ml_status ml_shards_open(const char* path, const ml_tensor* tensors, int64_t count, int64_t shard_bytes,
                          int32_t create, ml_shards** shards);

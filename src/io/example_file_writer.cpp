@@ -1,5 +1,4 @@
 #include "io/example_file.hpp"
-#include "io/file_observer.hpp"
 #include "io/new_folder.hpp"
 #include "moeloom/base/errors.hpp"
 
@@ -158,10 +157,7 @@ void ExampleFileWriter::finish() {
   p.whole.append(std::as_bytes(std::span(kExampleMark)));
   p.whole.sync_and_close();
   p.finished = true;
-  std::error_code failure;
-  observed_bytes(FileStage::kRename, p.whole.path());
-  std::filesystem::rename(p.whole.path(), p.path, failure);
-  if (failure) throw_system_error("replace", p.path, failure.value());
+  rename_file(p.whole.path(), p.path);
   sync_folder(p.path.has_parent_path() ? p.path.parent_path() : std::filesystem::path("."));
 }
 

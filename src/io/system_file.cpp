@@ -4,6 +4,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <cerrno>
+#include <cstdio>
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>
@@ -26,6 +27,23 @@ void refuse_link(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+  observed_bytes(FileStage::kRename, from);
+  if (std::rename(from.c_str(), to.c_str()) != 0)
+    throw_system_error("rename " + from.string() + " to", to, errno);
+}
+
+void remove_file(const std::filesystem::path& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw_system_error("remove", path, errno);
+}
+
+std::filesystem::file_type type_of_file(const std::filesystem::path& path) {
+  std::error_code failure;
+  const std::filesystem::file_status status = std::filesystem::status(path, failure);
+  if (!std::filesystem::status_known(status)) throw_system_error("look at", path, failure.value());
+  return status.type();
+}
 
 SystemFile::SystemFile(std::filesystem::path path, int flags) : path_(std::move(path)) {
   // Without O_NONBLOCK the open of a pipe would wait for its other end; regular files do not mind.
@@ -78,14 +96,19 @@ void SystemFile::write_at(Index offset, std::span<const std::byte> bytes) {
   }
 }
 
-void SystemFile::sync_and_close() {
+void SystemFile::truncate(Index bytes) {
+  if (::ftruncate(descriptor_, bytes) != 0) throw_system_error("set the size of", path_, errno);
+}
+
+void SystemFile::sync() {
   observed_bytes(FileStage::kSync, path_);
-  const bool synced = ::fsync(descriptor_) == 0;
   // Some filesystems have no fsync and say EINVAL; there is then nothing to wait for.
-  const int sync_error = synced || errno == EINVAL ? 0 : errno;
-  const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;
-  const int error = sync_error != 0 ? sync_error : closed ? 0 : errno;
-  if (error != 0) throw_system_error("finish writing", path_, error);
+  if (::fsync(descriptor_) != 0 && errno != EINVAL) throw_system_error("finish writing", path_, errno);
+}
+
+void SystemFile::sync_and_close() {
+  sync();
+  if (::close(std::exchange(descriptor_, -1)) != 0) throw_system_error("finish writing", path_, errno);
 }
 
 }  // namespace moeloom

@@ -13,6 +13,13 @@ namespace moeloom {
 /// Throws IoError "cannot <action> <path>: <the system's text>".
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error);
 
+/// `to` may be there. Throws IoError; what fails leaves both as they were.
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
+/// Does nothing where there is none. Throws IoError.
+void remove_file(const std::filesystem::path& path);
+/// What the path leads to; not_found is an answer. Throws IoError where the system does not say.
+std::filesystem::file_type type_of_file(const std::filesystem::path& path);
+
 /// An open file. Every member throws IoError with the path and the system's text.
 class SystemFile {
  public:
@@ -29,7 +36,9 @@ class SystemFile {
   /// Throws too where the file ends before.
   void read_at(Index offset, std::span<std::byte> bytes) const;
   void write_at(Index offset, std::span<const std::byte> bytes);
-  /// Hands everything to the disk and closes: errors that the system kept for later arrive here.
+  void truncate(Index bytes);
+  /// Hands everything to the disk: errors that the system kept for later arrive here.
+  void sync();
   void sync_and_close();
 
  private:

@@ -4,11 +4,9 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/mapped_file.hpp"
 
-#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <limits>
-#include <unistd.h>
 
 #include "system_file.hpp"
 
@@ -35,13 +33,23 @@ void append(std::string& bytes, Number number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
+// Before anything is opened, and so emptied.
+fs::path checked_place(fs::path tokens) {
+  require_place_for_tokens(tokens);
+  return tokens;
+}
+Index checked_width(Index bytes_per_token) {
+  require(bytes_per_token == 2 || bytes_per_token == 4, "bytes_per_token must be 2 or 4");
+  return bytes_per_token;
+}
+
 /// What lies behind `bytes` was written after the position that counts.
 std::unique_ptr<SystemFile> opened(const fs::path& path, Index bytes) {
   auto file = std::make_unique<SystemFile>(path, O_RDWR | O_CREAT);
   if (file->bytes() < bytes)
     throw IoError(path.string() + ": expected at least " + std::to_string(bytes) +
                   " bytes to go on with, found " + std::to_string(file->bytes()));
-  fs::resize_file(path, static_cast<std::uintmax_t>(bytes));
+  file->truncate(bytes);
   return file;
 }
 
@@ -49,10 +57,6 @@ void write_waiting(SystemFile& file, std::string& waiting, Index& end) {
   file.write_at(end, std::as_bytes(std::span(waiting)));
   end += static_cast<Index>(waiting.size());
   waiting.clear();
-}
-
-void hand_to_disk(const SystemFile& file, const fs::path& path) {
-  if (::fsync(file.descriptor()) != 0) throw_system_error("write", path, errno);
 }
 
 /// An output of bytes in order.
@@ -83,21 +87,36 @@ fs::path megatron_index_of(const fs::path& tokens) {
   return index += ".idx";
 }
 
+void require_place_for_tokens(const fs::path& tokens) {
+  for (const fs::path& name : {tokens, megatron_index_of(tokens)})
+    if (type_of_file(name) == fs::file_type::directory)
+      throw ConfigError({name.string() + " is a folder, and a file would have this name; give another name"});
+}
+
+OutputLock tokens_lock(const fs::path& tokens) {
+  // Of the index, which is one for NAME and NAME.bin. Hidden: the folder may be the input, too.
+  const fs::path index = megatron_index_of(tokens);
+  return OutputLock(tokens, fs::path(index).replace_filename("." + index.filename().string() + ".lock"));
+}
+
 TokenFileWriter::TokenFileWriter(fs::path path, TokenLayout layout, Index bytes_per_token, Position from)
-    : path_(std::move(path)),
+    : path_(checked_place(std::move(path))),
       layout_(layout),
-      bytes_per_token_(bytes_per_token),
+      bytes_per_token_(checked_width(bytes_per_token)),
       position_(from),
       tokens_(opened(partial(path_), from.tokens * bytes_per_token)),
       sequences_(opened(partial_sequences(path_), from.sequences * kEntryBytes)),
       tokens_end_(from.tokens * bytes_per_token),
-      sequences_end_(from.sequences * kEntryBytes) {
-  require(bytes_per_token == 2 || bytes_per_token == 4, "bytes_per_token must be 2 or 4");
-}
+      sequences_end_(from.sequences * kEntryBytes) {}
 
 TokenFileWriter::~TokenFileWriter() = default;
 
 void TokenFileWriter::add(std::span<const std::uint32_t> sequence, bool begins_document) {
+  constexpr std::size_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+  if (layout_ == TokenLayout::kMegatron && sequence.size() > kMostTokens)
+    throw IoError(path_.string() + ": a sequence of " + std::to_string(sequence.size()) +
+                  " tokens does not fit; at most " + std::to_string(kMostTokens) +
+                  "; cut it, or write raw ids");
   const std::uint32_t most = bytes_per_token_ == 2               ? std::numeric_limits<std::uint16_t>::max()
                              : layout_ == TokenLayout::kMegatron ? std::numeric_limits<std::int32_t>::max()
                                                                  : std::numeric_limits<std::uint32_t>::max();
@@ -120,8 +139,8 @@ void TokenFileWriter::add(std::span<const std::uint32_t> sequence, bool begins_d
 TokenFileWriter::Position TokenFileWriter::flush() {
   write_waiting(*tokens_, waiting_tokens_, tokens_end_);
   write_waiting(*sequences_, waiting_sequences_, sequences_end_);
-  hand_to_disk(*tokens_, partial(path_));
-  hand_to_disk(*sequences_, partial_sequences(path_));
+  tokens_->sync();
+  sequences_->sync();
   return position_;
 }
 
@@ -169,12 +188,12 @@ void TokenFileWriter::finish() {
   // An index without its .bin is refused by whoever reads it; a .bin without its index would be taken for
   // other ids.
   if (layout_ == TokenLayout::kMegatron)
-    fs::rename(partial(megatron_index_of(path_)), megatron_index_of(path_));
+    rename_file(partial(megatron_index_of(path_)), megatron_index_of(path_));
   else
-    fs::remove(megatron_index_of(path_));  // of an older file of this name
-  fs::rename(partial(path_), path_);
-  sync_folder(fs::absolute(path_).parent_path());
-  fs::remove(partial_sequences(path_));
+    remove_file(megatron_index_of(path_));  // of an older file of this name
+  rename_file(partial(path_), path_);
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+  remove_file(partial_sequences(path_));
 }
 
 }  // namespace moeloom

@@ -3,6 +3,8 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/token_source.hpp"
 
+#include <sys/mman.h>
+
 #include "support/expect_error.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
@@ -79,6 +81,52 @@ TEST(TokenFileWriter, RefusesIdsThatDoNotFitAndFilesThatLackTheirBegin) {
               TokenFileWriter(folder / "other.bin", TokenLayout::kMegatron, 2, {.tokens = 5, .sequences = 1});
             }).find("expected at least 10 bytes"),
             std::string::npos);
+}
+
+TEST(TokenFileWriter, RefusesASequenceWhoseLengthTheIndexCannotHold) {
+  constexpr std::size_t kTokens = std::size_t{1} << 31;
+  const std::size_t bytes = kTokens * sizeof(std::uint32_t);
+  void* const zeros = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (zeros == MAP_FAILED) GTEST_SKIP() << "no 8 GiB of addresses";
+  const testing::TemporaryFolder folder;
+  TokenFileWriter writer(folder / "data.bin", TokenLayout::kMegatron, 2, {});
+  const std::string text = testing::message_of<IoError>([&] {
+    writer.add({static_cast<const std::uint32_t*>(zeros), kTokens}, true);
+  });
+  EXPECT_NE(text.find("a sequence of 2147483648 tokens does not fit"), std::string::npos) << text;
+  EXPECT_EQ(writer.flush(), TokenFileWriter::Position{});
+  ::munmap(zeros, bytes);
+}
+
+TEST(TokenFileWriter, RefusesFoldersAndWidthsBeforeItChangesAFile) {
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"a.bin", "b.idx"}) {
+    std::filesystem::create_directories(folder / name / "full");
+    const std::filesystem::path path = std::filesystem::path(folder / name).replace_extension(".bin");
+    const std::string text =
+        testing::message_of<ConfigError>([&] { TokenFileWriter(path, TokenLayout::kMegatron, 4, {}); });
+    EXPECT_NE(text.find(std::string(name) + " is a folder"), std::string::npos) << text;
+  }
+  testing::write_bytes(folder / "c.bin.partial", "kept");
+  EXPECT_THROW(TokenFileWriter(folder / "c.bin", TokenLayout::kMegatron, 3, {}), ShapeError);
+  EXPECT_EQ(testing::read_bytes(folder / "c.bin.partial"), "kept");
+  EXPECT_EQ(testing::names_in(folder.path()), (std::vector<std::string>{"a.bin", "b.idx", "c.bin.partial"}));
+}
+
+TEST(TokensLock, IsOneForANameAndItsBinAndLeavesNoFile) {
+  const testing::TemporaryFolder folder;
+  {
+    const OutputLock lock = tokens_lock(folder / "data.bin");
+    const OutputLock other = tokens_lock(folder / "data.u32");
+    for (const char* name : {"data.bin", "data"}) {
+      const std::string text = testing::message_of<ConfigError>([&] { tokens_lock(folder / name); });
+      EXPECT_NE(text.find("is being written by another process, process "), std::string::npos) << text;
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  testing::write_bytes(folder / ".data.idx.lock", "a killed one's");
+  { const OutputLock again = tokens_lock(folder / "data"); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 }  // namespace

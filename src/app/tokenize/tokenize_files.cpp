@@ -217,6 +217,8 @@ void require_own_index(const TokenizeOptions& options) {
 }  // namespace
 
 TokenizeCounts tokenize_files(const TokenizeOptions& options, const ModelText& text, const Log& log) {
+  require_place_for_tokens(options.out);
+  const OutputLock lock = tokens_lock(options.out);
   if (!options.overwrite && fs::exists(options.out))
     throw ConfigError({options.out.string() + " is there; remove it, or give --overwrite true"});
   require_own_index(options);

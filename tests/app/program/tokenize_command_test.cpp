@@ -1,4 +1,5 @@
 // moeloom tokenize: ids to files and lines, as the library gives them; ended and gone on with.
+#include "io/token_file_writer.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/text/tokenizer.hpp"
@@ -108,6 +109,24 @@ TEST_F(TokenizeCommand, GoesOnWhereOnlyTheIndexHasItsName) {
   const Outcome again = shell(tokenize(in("data") + out()));
   EXPECT_EQ(again.exit_code, 0) << again.output;
   EXPECT_EQ(written(TokenFormat::kMegatron), expected({"In the beginning"}));
+}
+
+TEST_F(TokenizeCommand, IsRefusedWhereAFolderHasTheNameOrAnotherProcessWrites) {
+  write_bytes(folder_ / "a.txt", "In the beginning");
+  std::filesystem::create_directories(folder_ / "folder.bin" / "full");
+  const Outcome to_folder =
+      shell(tokenize(in("a.txt") + " --overwrite true --out " + (folder_ / "folder.bin").string()));
+  EXPECT_EQ(to_folder.exit_code, kFailedExitCode) << to_folder.output;
+  EXPECT_NE(to_folder.output.find("folder.bin is a folder"), std::string::npos) << to_folder.output;
+  EXPECT_EQ(names_in(folder_.path()), (std::vector<std::string>{"a.txt", "folder.bin"}));
+  {
+    const OutputLock lock = tokens_lock(folder_ / "data.bin");
+    const Outcome second = shell(tokenize(in("a.txt") + out() + " --overwrite true"));
+    EXPECT_EQ(second.exit_code, kFailedExitCode) << second.output;
+    EXPECT_NE(second.output.find("data.bin is being written by another process"), std::string::npos)
+        << second.output;
+  }
+  EXPECT_EQ(shell(tokenize(in("a.txt") + out())).exit_code, 0);
 }
 
 /// The folder's template says what a conversation is; a row's columns that nobody reads are named.

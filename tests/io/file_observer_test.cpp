@@ -3,6 +3,7 @@
 #include "io/line_file.hpp"
 #include "io/new_folder.hpp"
 #include "io/text_file.hpp"
+#include "io/token_file_writer.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/safetensors.hpp"
 
@@ -58,11 +59,24 @@ TEST(FileObserver, AnErrorAtAnyStageLeavesWhatWasThere) {
     EXPECT_THROW(replace_file(folder / "file", "after"), IoError);
     EXPECT_EQ(read_text_file(folder / "file"), "before");
     EXPECT_FALSE(std::filesystem::exists(folder / "file.partial"));
-    begin_folder(folder / "new");
+    NewFolder made(folder / "new");
     if (stage != FileStage::kWrite) {
-      EXPECT_THROW(publish_folder(folder / "new"), IoError);
+      EXPECT_THROW(made.publish(), IoError);
     }
     EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+  }
+}
+
+TEST(FileObserver, ADisksErrorAtAnyStageOfTokensIsOneAndGivesNoFileItsName) {
+  const std::vector<std::uint32_t> ids{1, 2, 3};
+  for (const FileStage stage : {FileStage::kWrite, FileStage::kSync, FileStage::kRename}) {
+    const testing::TemporaryFolder folder;
+    TokenFileWriter writer(folder / "data.bin", TokenLayout::kMegatron, 4, {});
+    writer.add(ids, true);
+    Answering observer(stage, {.error = EIO});
+    EXPECT_THROW(writer.finish(), DiskError);
+    EXPECT_FALSE(std::filesystem::exists(folder / "data.bin"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "data.idx"));
   }
 }
 

@@ -85,15 +85,10 @@ void write_folder(const SafetensorsFolder& tensors, const Converted& model, cons
 
 /// `write` the new folder, whole or not at all.
 void make_folder(const fs::path& target, const std::function<void(const fs::path&)>& write) {
-  begin_folder(target);
-  try {
-    write(partial_folder(target));
-    add_manifest(partial_folder(target), Communicator::self());
-    publish_folder(target);
-  } catch (...) {
-    discard_folder(target);
-    throw;
-  }
+  NewFolder made(target);
+  write(partial_folder(target));
+  add_manifest(partial_folder(target), Communicator::self());
+  made.publish();
 }
 
 /// A folder with config.json alone becomes a model that nobody has trained.

@@ -1,5 +1,6 @@
 #include "open/run_folder.hpp"
 
+#include "io/new_folder.hpp"
 #include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "report/page.hpp"
@@ -34,9 +35,12 @@ void remove_old_run(const fs::path& folder) {
 void check_export_folder(const fs::path& folder, const fs::path& run) {
   if (!folder.empty() && real_path(folder) == real_path(run))
     throw ConfigError({"`export` " + folder.string() + " is the run's own folder; choose another"});
-  if (folder.empty() || !fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder))) return;
-  throw ConfigError(
-      {"`export` " + folder.string() + " is there and not an empty folder; choose another, or remove it"});
+  if (folder.empty()) return;
+  try {
+    require_place_for_folder(folder);
+  } catch (const ConfigError& error) {
+    throw ConfigError({std::string("`export` ") + error.what()});
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include "model/hf/weights/word_files.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 
+#include <optional>
+
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/checkpoint_sums.hpp"
 
@@ -21,25 +23,21 @@ void export_model(const fs::path& folder, const ParameterStore& store, const Mes
   if (!config.source.has("transformers_version")) exported.output_router_logits = false;
   WeightFormat released = format;
   released.experts = released_experts(config);
-  try {
-    agree(world, [&] {
-      if (leads) begin_folder(folder);
-    });
-    const std::vector<FilePiece> pieces = save_weights(store, config, mesh, partial, released);
-    std::string sums;
-    agree(world, [&] { sums = sums_text(partial, pieces); });
-    const std::vector<std::string> sums_of_ranks = world.all_gather_text(sums);
-    agree(world, [&] {
-      if (!leads) return;
-      write_config(exported, format.dtype, partial);
-      write_word_files(words, partial);
-      write_manifest(partial, sums_of_ranks);
-      publish_folder(folder);
-    });
-  } catch (...) {
-    if (leads) discard_folder(folder);
-    throw;
-  }
+  std::optional<NewFolder> made;  // rank 0 has it for all
+  agree(world, [&] {
+    if (leads) made.emplace(folder);
+  });
+  const std::vector<FilePiece> pieces = save_weights(store, config, mesh, partial, released);
+  std::string sums;
+  agree(world, [&] { sums = sums_text(partial, pieces); });
+  const std::vector<std::string> sums_of_ranks = world.all_gather_text(sums);
+  agree(world, [&] {
+    if (!leads) return;
+    write_config(exported, format.dtype, partial);
+    write_word_files(words, partial);
+    write_manifest(partial, sums_of_ranks);
+    made->publish();
+  });
 }
 
 }  // namespace moeloom

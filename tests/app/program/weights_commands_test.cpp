@@ -261,6 +261,8 @@ TEST_F(WeightsCommands, ConvertStacksAndListsBitForBitAndReplacesNothing) {
               "is there and not an empty folder");
   expect_says(shell("convert " + path("run") + " " + path("moe") + " --experts 4", 0), 1,
               "cannot be upcycled");
+  fs::create_directory_symlink("empty", path("link"));
+  expect_says(shell("convert " + path("run") + " " + path("link") + " --layout stacked", 0), 1, "is a link");
   EXPECT_FALSE(fs::exists(path(".moe.partial")));
 }
 

@@ -192,6 +192,9 @@ TEST(RunFolder, IsNoPlaceForAnExport) {
   EXPECT_NE(refusal_of(run).find("is the run's own folder"), std::string::npos) << refusal_of(run);
   run.export_folder = folder / "out";
   EXPECT_EQ(refusal_of(run), "nothing thrown");
+  std::filesystem::create_directory_symlink("elsewhere", folder / "out");
+  EXPECT_NE(refusal_of(run).find("out is a link, whose place no folder can take"), std::string::npos)
+      << refusal_of(run);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "base/checksum.hpp"
 #include "io/manifest.hpp"
+#include "io/new_folder.hpp"
 #include "io/text_file.hpp"
 #include "model/hf/parameters/parameter_specs.hpp"
 #include "train/checkpoint/verify.hpp"
@@ -126,6 +127,20 @@ TEST(ExportModel, LeavesAFolderOfConfigAndWeightsOrNothing) {
   }
   world.barrier();
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"BF16", "F32"}));
+}
+
+TEST(ExportModel, IsRefusedOnAllRanksWhereAnotherWritesAndLeavesItAlone) {
+  const Communicator world = Communicator::world();
+  const SharedFolder folder(world);
+  const fs::path path = folder.path() / "out";
+  Trained run(any_mesh());
+  std::optional<NewFolder> others;
+  if (world.rank() == 0) others.emplace(path);
+  const std::string text = failure_of([&] { export_model(path, run.store, run.mesh, run.config, {}); });
+  EXPECT_NE(text.find("is being written by another process"), std::string::npos) << text;
+  world.barrier();
+  EXPECT_TRUE(fs::exists(partial_folder(path)));
+  world.barrier();  // it goes with rank 0's
 }
 
 TEST(Checkpoint, TakesAModelsTokenizerAndTemplateAlongUnchanged) {

@@ -1,12 +1,12 @@
 #include "io/data_text.hpp"
 
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/json_value.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <fstream>
 #include <zlib.h>
 
 namespace moeloom {
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kGzip = "\x1f\x8b";
+constexpr std::string_view kGzip = "\x1f\x8b", kNumPy = "\x93NUMPY";
 
 struct Kind {
   std::string_view first;
@@ -35,7 +35,7 @@ constexpr std::array<Kind, 8> kKinds = {
       "xz", "xz -d "},
      {"BZh", "bzip2", "bzip2 -d "},
      {"SQLite format 3", "SQLite", "sqlite3 -json "},
-     {"\x93NUMPY", "NumPy",
+     {kNumPy, "NumPy",
       "python3 -c 'import numpy, sys; numpy.load(sys.argv[1]).astype(\"u4\").tofile(sys.argv[1] "
       "+ \".u32\")' "}}};
 
@@ -74,6 +74,10 @@ bool only_zeros(std::span<const std::byte> bytes) {
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& kind, const std::string& way) {
   throw IoError(file.string() + ": " + kind + " is not read; convert it first: " + way);
+}
+
+[[noreturn]] void refuse_kind(const fs::path& file, const Kind& kind) {
+  refuse(file, kind.name, kind.way + file.string());
 }
 
 std::string kind_of_table(const std::string& ending) {
@@ -128,19 +132,28 @@ std::string unpacked(const fs::path& file, std::span<const std::byte> bytes) {
   return text;
 }
 
+/// At most `most` bytes of what it holds, packed or not; none where it cannot be read.
+std::string first_unpacked(const fs::path& file, std::size_t most) {
+  std::string first = first_bytes(file, most);
+  if (!first.starts_with(kGzip)) return first;
+  const gzFile in = gzopen(file.c_str(), "rb");
+  if (in == nullptr) return {};
+  first.resize(most);
+  first.resize(static_cast<std::size_t>(std::max(0, gzread(in, first.data(), static_cast<unsigned>(most)))));
+  gzclose(in);
+  return first;
+}
+
 }  // namespace
 
 bool is_gzip(const fs::path& file) {
-  std::array<char, 2> first{};
-  std::ifstream in(file, std::ios::binary);
-  in.read(first.data(), first.size());
-  return in.gcount() == 2 && std::string_view(first.data(), 2) == kGzip;
+  return first_bytes(file, kGzip.size()) == kGzip;
 }
 
 void require_text(const fs::path& file, std::span<const std::byte> bytes) {
   const std::string_view text = text_of(bytes);
   for (const Kind& kind : kKinds)
-    if (text.starts_with(kind.first)) refuse(file, kind.name, kind.way + file.string());
+    if (text.starts_with(kind.first)) refuse_kind(file, kind);
   const std::string ending = data_ending(file);
   if (ending == ".csv" || ending == ".tsv" || ending == ".psv")
     refuse(file, kind_of_table(ending), way_of_table(file));
@@ -148,6 +161,13 @@ void require_text(const fs::path& file, std::span<const std::byte> bytes) {
   if (const std::size_t zero = text.substr(0, kLooked).find('\0'); zero != std::string_view::npos)
     throw IoError(file.string() + ": it has a zero at byte " + std::to_string(zero) +
                   ", so it is no text; token ids are read by a data format: u16, u32 or megatron");
+}
+
+void require_ids(const fs::path& file, std::span<const std::byte> bytes) {
+  const std::string_view begin = text_of(bytes);
+  if (begin.starts_with(kNumPy)) refuse_kind(file, kKinds.back());
+  if (is_packed(file) && begin.starts_with(kGzip))
+    refuse(file, "gzip around token ids", "gzip -d " + file.string());
 }
 
 DataText::DataText(const fs::path& file) : file_(file) {
@@ -167,17 +187,13 @@ bool is_json_array(std::string_view text) {
 }
 
 bool begins_as_json(const fs::path& file) {
-  std::string first(std::size_t{1} << 16, '\0');
-  const gzFile in = gzopen(file.c_str(), "rb");  // which reads plain files too
-  if (in == nullptr) return false;
-  const int count = gzread(in, first.data(), static_cast<unsigned>(first.size()));
-  gzclose(in);
-  std::string_view text =
-      without_blanks_before(std::string_view(first).substr(0, static_cast<std::size_t>(std::max(count, 0))));
+  constexpr std::size_t kMost = std::size_t{1} << 16;
+  const std::string first = first_unpacked(file, kMost);
+  const std::string_view text = without_blanks_before(first);
   if (text.starts_with('[')) return begins_as_object(without_blanks_before(text.substr(1)));
   if (!begins_as_object(text)) return false;
   const std::size_t end = text.find('\n');
-  if (end == text.npos && static_cast<std::size_t>(count) == first.size()) return true;  // a longer row
+  if (end == text.npos && first.size() == kMost) return true;  // a longer row
   try {
     return parse_json_value(text.substr(0, end), file.string()).object() != nullptr;
   } catch (const IoError&) {
@@ -194,11 +210,15 @@ std::vector<std::string_view> json_elements(std::string_view text, const std::st
   constexpr std::string_view kBlank = " \t\r\n";
   if (!is_json_array(text)) throw IoError(origin + ": expected a JSON array");
   std::vector<std::string_view> elements;
-  std::size_t depth = 0, begin = 0;
+  std::string open;  // the brackets that are to close, the last one first
+  std::size_t begin = 0;
   const auto take = [&](std::size_t end) {
     const std::string_view element = text.substr(begin, end - begin);
     const std::size_t first = element.find_first_not_of(kBlank);
-    if (first != std::string_view::npos) elements.push_back(element.substr(first));
+    if (first != std::string_view::npos)
+      elements.push_back(element.substr(first));
+    else if (text[end] == ',' || !elements.empty())
+      throw IoError(origin + ": expected an element of the JSON array before byte " + std::to_string(end));
     begin = end + 1;
   };
   for (std::size_t i = text.find('['); i < text.size(); ++i) {
@@ -207,13 +227,19 @@ std::vector<std::string_view> json_elements(std::string_view text, const std::st
       for (++i; i < text.size() && text[i] != '"'; ++i)
         if (text[i] == '\\') ++i;
     } else if (c == '[' || c == '{') {
-      if (++depth == 1) begin = i + 1;
-    } else if ((c == ']' || c == '}') && --depth == 0) {
+      if (open.empty()) begin = i + 1;
+      open.push_back(c == '[' ? ']' : '}');
+    } else if (c == ']' || c == '}') {
+      if (c != open.back())
+        throw IoError(origin + ": expected " + open.back() + " at byte " + std::to_string(i) + ", found " +
+                      c);
+      open.pop_back();
+      if (!open.empty()) continue;
       take(i);
       const std::size_t more = text.find_first_not_of(kBlank, i + 1);
       if (more == std::string_view::npos) return elements;
       throw IoError(origin + ": expected one JSON array, found more behind byte " + std::to_string(i));
-    } else if (c == ',' && depth == 1) {
+    } else if (c == ',' && open.size() == 1) {
       take(i);
     }
   }

@@ -17,6 +17,9 @@ bool is_gzip(const std::filesystem::path& file);
 /// their first bytes; CSV by its ending; anything with zeros in its first 4 KiB.
 void require_text(const std::filesystem::path& file, std::span<const std::byte> bytes);
 
+/// Throws IoError, with what to do, where token ids are expected and NumPy's or packed ones lie.
+void require_ids(const std::filesystem::path& file, std::span<const std::byte> bytes);
+
 class DataText {
  public:
   /// Throws IoError for what cannot be read, is damaged, or is no text.
@@ -31,8 +34,8 @@ class DataText {
   std::string unpacked_;  // of gzip
 };
 
-/// The elements of a JSON array as they stand in `text`, which `origin` names; checks brackets and texts, not
-/// what lies inside the elements. Throws IoError where it is no array.
+/// The elements of a JSON array as they stand in `text`, which `origin` names; checks brackets, commas
+/// between them and texts, not what else lies inside the elements. Throws IoError where it is no array.
 std::vector<std::string_view> json_elements(std::string_view text, const std::string& origin);
 
 /// Whether the file, packed by gzip or not, begins with a line that is a JSON object, or as an array of

@@ -11,6 +11,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/vfs.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "page_reader.hpp"
@@ -51,7 +52,12 @@ DiskMemory::DiskMemory(const std::filesystem::path& folder, Index bytes) : bytes
   if (map == MAP_FAILED) throw_system_error("reserve " + std::to_string(bytes) + " bytes in", folder, cause);
   ::madvise(map, at(bytes), MADV_DONTDUMP);
   data_ = static_cast<std::byte*>(map);
-  reader_ = std::make_unique<PageReader>(data_);
+  try {
+    reader_ = std::make_unique<PageReader>(data_);
+  } catch (const std::system_error& error) {
+    ::munmap(map, at(bytes));
+    throw_system_error("start a thread that reads from", folder, error.code().value());
+  }
 }
 
 DiskMemory::~DiskMemory() {

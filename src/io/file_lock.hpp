@@ -1,8 +1,9 @@
 // A file that one process at a time holds.
 //
 // An OFD lock of fcntl: the kernel gives it back when its process ends, however it ends, so no lock is ever
-// stale; NFS carries it to the server, which frees it when a dead host's lease runs out. Unlike the older
-// POSIX lock it is not lost when another part of the process closes the same file.
+// stale, but for a process that forks while it holds one: what it forked, and did not execute another
+// program, holds it too; NFS carries it to the server, which frees it when a dead host's lease runs out.
+// Unlike the older POSIX lock it is not lost when another part of the process closes the same file.
 #pragma once
 
 #include <filesystem>

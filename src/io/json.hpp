@@ -25,7 +25,10 @@ std::string described(const Json& value) {
   if (value.is_array()) return "an array of " + std::to_string(value.size());
   constexpr std::size_t kLongest = 60;
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  if (text.size() <= kLongest) return text;
+  std::size_t end = kLongest;
+  while ((text[end] & 0xc0) == 0x80) --end;  // no part of a letter
+  return text.substr(0, end) + "...";
 }
 
 /// Makes values of what the library's parser finds. Its own builder with a callback looks through all of an
@@ -88,7 +91,7 @@ class JsonBuilder {
   }
 
   bool open(typename Json::value_t type) {
-    if (open_.size() > kMaxJsonDepth)
+    if (open_.size() >= kMaxJsonDepth)
       throw IoError(origin_ + ": JSON nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
     if (streams()) member_name_ = name_;
     open_.push_back(place(type));

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 #include "system_file.hpp"
@@ -33,7 +34,9 @@ bool is_at(const SystemFile& file, const fs::path& path) {
 
 std::uint64_t file_system_of(const fs::path& path) {
   struct stat status {};
-  const fs::path full = fs::absolute(path);
+  std::error_code failure;
+  const fs::path full = fs::absolute(path, failure);
+  if (failure) throw_system_error("find", path, failure.value());
   for (fs::path place = full;; place = place.parent_path()) {
     if (::stat(place.c_str(), &status) == 0) return status.st_dev;
     if ((errno != ENOENT && errno != ENOTDIR) || place == place.parent_path())
@@ -66,7 +69,10 @@ Index LineFile::waiting_lines() const {
 }
 
 void LineFile::open_if_gone() {
-  if (is_at(*file_, path_)) return;
+  if (is_at(*file_, path_)) {
+    end_ = std::min(end_, file_->bytes());  // somebody may have emptied it
+    return;
+  }
   if (file_system_of(folder_of(path_)) != file_system_)
     throw IoError(path_.string() + ": its folder is on another file system than before: a mount is gone");
   file_ = std::make_unique<SystemFile>(path_, O_CREAT | O_WRONLY);
@@ -74,7 +80,12 @@ void LineFile::open_if_gone() {
 }
 
 void LineFile::write_waiting() {
-  file_->write_at(end_, std::as_bytes(std::span(waiting_)));
+  try {
+    file_->write_at(end_, std::as_bytes(std::span(waiting_)));
+  } catch (const IoError&) {
+    if (::ftruncate(file_->descriptor(), end_) != 0) throw;  // a part of a line stays
+    throw;
+  }
   end_ += std::ssize(waiting_);
   waiting_.clear();
 }

@@ -35,7 +35,7 @@ class LineFile {
   std::filesystem::path path_;
   std::uint64_t file_system_ = 0;
   std::unique_ptr<SystemFile> file_;
-  Index end_ = 0;  // of what is written: behind it a failed write may have left a part of a line
+  Index end_ = 0;  // of the lines that are written
   std::string waiting_;
   Index lost_lines_ = 0;
 };

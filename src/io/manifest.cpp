@@ -19,7 +19,7 @@ constexpr Index kMostBytes = Index{1} << 60;  // of a folder: what lies behind i
 
 bool names_a_file_here(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name != kManifestFile &&
-         name.find('/') == std::string::npos;
+         name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
 }
 
 Document document_of(const std::map<std::string, FileSums>& files) {
@@ -129,8 +129,8 @@ std::map<std::string, Index> sizes_in(const fs::path& folder) {
 }
 
 std::string size_violation(const fs::path& folder, const std::string& file, Index bytes) {
-  if (std::error_code ignored; !fs::exists(folder / file, ignored)) return "is missing";
   try {
+    if (!is_there(folder / file)) return "is missing";
     const Index found = SystemFile(folder / file, O_RDONLY).bytes();
     if (found == bytes) return {};
     return "has " + std::to_string(found) + " bytes; " + std::to_string(bytes) + " were written";

@@ -4,12 +4,15 @@
 #include "moeloom/io/document.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <string_view>
 #include <utility>
+
+#include "system_file.hpp"
 
 namespace moeloom {
 namespace {
@@ -22,13 +25,20 @@ std::string tensor_of(Index step, const char* what) {
   return "step." + std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits + "." + what;
 }
 
-std::vector<TensorSpec> specs_of(const RoutingHeading& heading, Index from, Index to) {
+TensorSpec spec_of_hashes(Index from, Index to) {
+  return {kHashes, DType::kI64, {to - from}};
+}
+
+std::array<TensorSpec, 2> specs_of_step(const RoutingHeading& heading, Index step) {
   const std::vector<Index> shape = {std::ssize(heading.layers), heading.tokens, heading.top_k};
-  std::vector<TensorSpec> specs = {{kHashes, DType::kI64, {to - from}}};
-  for (Index step = from; step < to; ++step) {
-    specs.push_back({tensor_of(step, "topk_idx"), dtype_from_name("I16").value(), shape});
-    specs.push_back({tensor_of(step, "topk_weights"), DType::kF16, shape});
-  }
+  return {{{tensor_of(step, "topk_idx"), dtype_from_name("I16").value(), shape},
+           {tensor_of(step, "topk_weights"), DType::kF16, shape}}};
+}
+
+std::vector<TensorSpec> specs_of(const RoutingHeading& heading, Index from, Index to) {
+  std::vector<TensorSpec> specs = {spec_of_hashes(from, to)};
+  for (Index step = from; step < to; ++step)
+    for (TensorSpec& spec : specs_of_step(heading, step)) specs.push_back(std::move(spec));
   return specs;
 }
 
@@ -129,8 +139,9 @@ RoutingFile::RoutingFile(const std::filesystem::path& path) : file_(opened(path)
   heading_ = heading_of(document);
   const Index from = document.integer("from"), to = document.integer("to");
   if (const std::string wrong = why_not(heading_, from, to); !wrong.empty()) refuse(origin, wrong);
-  check_tensor(file_, {kHashes, DType::kI64, {to - from}});  // first: so many steps have bytes in the file
-  for (const TensorSpec& spec : specs_of(heading_, from, to)) check_tensor(file_, spec);
+  check_tensor(file_, spec_of_hashes(from, to));
+  for (Index step = from; step < to; ++step)  // one by one: a hole in the file may claim a million
+    for (const TensorSpec& spec : specs_of_step(heading_, step)) check_tensor(file_, spec);
   Index number = from;
   for (const std::int64_t hash : file_.integers(kHashes)) {
     if (hash != 0) steps_.push_back({number, std::bit_cast<std::uint64_t>(hash)});
@@ -161,7 +172,7 @@ RoutingFileWriter::RoutingFileWriter(std::filesystem::path path, const RoutingHe
   const std::string wrong = why_not(heading, from, to);
   require(wrong.empty(), "routing cannot be recorded: " + wrong);
   layout_ = plan_safetensors(specs_of(heading, from, to), {{kMetadata, text_of(heading, from, to)}});
-  if (keep_before <= 0 || !std::filesystem::exists(path_)) {
+  if (keep_before <= 0 || !is_there(path_)) {
     create_safetensors(path_, layout_);
     return;
   }
@@ -172,7 +183,8 @@ RoutingFileWriter::RoutingFileWriter(std::filesystem::path path, const RoutingHe
         path_.string(),
         "holds the routing of another model, batch, seed or other steps, which this run cannot go on with; "
         "record into another file");
-  for (Index step = std::max(from, keep_before); step < to; ++step) write_hash(step, 0);
+  if (const Index first = std::max(from, keep_before); first < to)
+    write_hashes(first, std::vector<std::uint64_t>(at(to - first)));
 }
 
 void RoutingFileWriter::begin_step(Index number) {
@@ -195,12 +207,12 @@ void RoutingFileWriter::end_step(std::uint64_t text_hash) {
   require(layer_ == std::ssize(heading_.layers), "a recorded step needs the routing of every sparse layer");
   file_->close();  // before the hash that says so
   file_.reset();
-  write_hash(step_, text_hash);
+  write_hashes(step_, {text_hash});
 }
 
-void RoutingFileWriter::write_hash(Index number, std::uint64_t hash) {
+void RoutingFileWriter::write_hashes(Index first, const std::vector<std::uint64_t>& hashes) {
   SafetensorsWriter file(path_, layout_);
-  file.write_bytes(kHashes, number - from_, std::as_bytes(std::span(&hash, 1)));
+  file.write_bytes(kHashes, first - from_, std::as_bytes(std::span(hashes)));
   file.close();
 }
 

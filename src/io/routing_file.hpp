@@ -50,7 +50,7 @@ struct RecordedRouting {
 /// XXH3 of token ids, in global token order; never 0.
 std::uint64_t text_hash(std::span<const std::int32_t> token_ids);
 
-/// A file of strangers: everything in it is checked before it is used.
+/// A file of strangers: all but its weights, which may be any number, is checked before it is used.
 class RoutingFile {
  public:
   /// Throws IoError: missing, no recorded routing, cut off, or with sizes that contradict each other.
@@ -89,7 +89,8 @@ class RoutingFileWriter {
   void end_step(std::uint64_t text_hash);
 
  private:
-  void write_hash(Index number, std::uint64_t hash);
+  /// Of steps from `first` on.
+  void write_hashes(Index first, const std::vector<std::uint64_t>& hashes);
 
   std::filesystem::path path_;
   RoutingHeading heading_;

@@ -4,6 +4,7 @@
 #include "moeloom/io/safetensors.hpp"
 
 #include "json.hpp"
+#include "system_file.hpp"
 
 namespace moeloom {
 namespace {
@@ -47,13 +48,13 @@ void check_that_index_and_shard_agree(const std::filesystem::path& index,
 }  // namespace
 
 SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) : folder_(folder) {
-  if (std::filesystem::exists(folder / kWeightsFile)) {
+  if (is_there(folder / kWeightsFile)) {
     files_.emplace_back(folder / kWeightsFile);
     for (const auto& [name, info] : files_[0].tensors()) home_[name] = 0;
     return;
   }
   const std::filesystem::path index = folder / kWeightsIndexFile;
-  if (!std::filesystem::exists(index))
+  if (!is_there(index))
     throw IoError(folder.string() + ": expected " + kWeightsFile + " or " + kWeightsIndexFile +
                   ", found neither");
   const auto shard_of = read_weight_map(index);

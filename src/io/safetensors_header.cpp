@@ -114,6 +114,7 @@ TensorInfo tensor_of(const Entry& entry, Index data_begin, Index data_bytes) {
 }
 
 std::map<std::string, std::string> metadata_of(const HeaderJson& value, const std::string& origin) {
+  if (value.is_null()) return {};
   if (!value.is_object())
     refuse(origin, std::string(kMetadataKey) + ": expected an object, found " + described(value));
   std::map<std::string, std::string> metadata;

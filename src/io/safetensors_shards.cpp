@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "json.hpp"
+#include "system_file.hpp"
 
 namespace moeloom {
 namespace {
@@ -85,7 +86,9 @@ std::vector<FilePiece> create_shards(const std::filesystem::path& folder, const 
   }
   if (plan.index.empty()) return begun;
   replace_file(folder / kWeightsIndexFile, plan.index);
-  std::filesystem::remove(folder / kWeightsFile);  // readers would take it before an index
+  std::error_code failure;
+  std::filesystem::remove(folder / kWeightsFile, failure);  // readers would take it before an index
+  if (failure) throw_system_error("remove", folder / kWeightsFile, failure.value());
   return begun;
 }
 

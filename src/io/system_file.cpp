@@ -45,6 +45,10 @@ std::filesystem::file_type type_of_file(const std::filesystem::path& path) {
   return status.type();
 }
 
+bool is_there(const std::filesystem::path& path) {
+  return type_of_file(path) != std::filesystem::file_type::not_found;
+}
+
 SystemFile::SystemFile(std::filesystem::path path, int flags) : path_(std::move(path)) {
   // Without O_NONBLOCK the open of a pipe would wait for its other end; regular files do not mind.
   if ((flags & O_CREAT) != 0) refuse_link(path_);

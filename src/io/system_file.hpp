@@ -19,6 +19,8 @@ void rename_file(const std::filesystem::path& from, const std::filesystem::path&
 void remove_file(const std::filesystem::path& path);
 /// What the path leads to; not_found is an answer. Throws IoError where the system does not say.
 std::filesystem::file_type type_of_file(const std::filesystem::path& path);
+/// Whether it leads to anything. Throws as type_of_file() does.
+bool is_there(const std::filesystem::path& path);
 
 /// An open file. Every member throws IoError with the path and the system's text.
 class SystemFile {

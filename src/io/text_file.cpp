@@ -5,6 +5,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/mapped_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <fstream>
@@ -23,10 +24,20 @@ std::string read_text_file(const std::filesystem::path& path) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
+std::string first_bytes(const std::filesystem::path& path, std::size_t most) {
+  try {
+    const SystemFile file(path, O_RDONLY);
+    std::string first(std::min(most, static_cast<std::size_t>(file.bytes())), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(first)));
+    return first;
+  } catch (const IoError&) {
+    return {};
+  }
+}
+
 void each_line(const std::filesystem::path& path,
                const std::function<void(const std::string& line, bool is_whole)>& visit) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
+  if (!is_there(path)) return;
   require_regular_file(path);
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) visit(line, !file.eof());
@@ -36,8 +47,8 @@ void each_line(const std::filesystem::path& path,
 void replace_file(const std::filesystem::path& path, std::string_view text) {
   std::filesystem::path beside = path;
   beside += ".partial";
+  SystemFile file(beside, O_CREAT | O_TRUNC | O_WRONLY);
   try {
-    SystemFile file(beside, O_CREAT | O_TRUNC | O_WRONLY);
     file.write_at(0, std::as_bytes(std::span(text)));
     file.sync_and_close();
     std::error_code failure;

@@ -1,13 +1,14 @@
 #include "moeloom/io/token_source.hpp"
 
 #include "base/checksum.hpp"
+#include "io/data_text.hpp"
+#include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <vector>
 
@@ -51,16 +52,12 @@ TokenAt reader_of(Index bytes_per_token) {
 /// Whether the file begins with 32-bit ids below 2^18. Among 16-bit ids every second one would be below 4.
 bool begins_with_32_bit_ids(const std::filesystem::path& path) {
   constexpr std::size_t kLeast = 64, kMost = 1024;
-  std::vector<std::uint16_t> halves(2 * kMost);
-  std::ifstream file(path, std::ios::binary);
-  file.read(reinterpret_cast<char*>(halves.data()), static_cast<std::streamsize>(halves.size() * 2));
-  const std::size_t ids = static_cast<std::size_t>(file.gcount()) / 4;
-  bool any = false;
-  for (std::size_t i = 0; i < ids; ++i) {
-    if (halves[2 * i + 1] >= 4) return false;
-    any = any || halves[2 * i] > 0;
-  }
-  return any && ids >= kLeast;
+  const std::string first = first_bytes(path, kMost * sizeof(std::uint32_t));
+  std::vector<std::uint32_t> ids(first.size() / sizeof(std::uint32_t));
+  if (ids.size() < kLeast) return false;
+  std::memcpy(ids.data(), first.data(), ids.size() * sizeof(std::uint32_t));
+  return std::ranges::max(ids) < 1 << 18 &&
+         std::ranges::any_of(ids, [](std::uint32_t id) { return id % (1 << 16) > 0; });
 }
 
 }  // namespace
@@ -88,6 +85,7 @@ TokenSource::TokenSource(const std::filesystem::path& path, TokenFormat format)
     : path_(format == TokenFormat::kMegatron ? megatron_file(path, ".bin") : path), file_(path_) {
   const auto file_bytes = static_cast<Index>(file_.bytes().size());
   if (file_bytes == 0) throw IoError(path_.string() + ": expected tokens, found an empty file");
+  if (format != TokenFormat::kText) require_ids(path_, file_.bytes());
   bytes_per_token_ = format == TokenFormat::kMegatron
                          ? check_megatron_index(megatron_file(path, ".idx"), path_, file_bytes)
                          : raw_token_bytes(format);

@@ -1,7 +1,10 @@
 #include "io/data_text.hpp"
 
+#include "moeloom/base/errors.hpp"
+
 #include <filesystem>
 #include <fstream>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include "support/expect_error.hpp"
@@ -86,6 +89,14 @@ TEST_F(DataTextTest, TellsJsonByItsBeginning) {
   EXPECT_EQ(data_ending("Chats.CSV.GZ"), ".csv");
 }
 
+TEST_F(DataTextTest, WaitsForNoPipe) {
+  const fs::path pipe = folder_ / "pipe.txt";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FALSE(is_gzip(pipe));
+  EXPECT_FALSE(begins_as_json(pipe));
+  EXPECT_NE(error_of(pipe).find("expected a regular file"), std::string::npos);
+}
+
 TEST_F(DataTextTest, RefusesByNameWhatIsNoText) {
   const std::vector<std::pair<std::string, std::string>> kinds = {{"PAR1", "Parquet"},
                                                                   {"ARROW1", "Arrow"},
@@ -113,8 +124,9 @@ TEST_F(DataTextTest, FindsTheElementsOfAnArray) {
   EXPECT_EQ(elements("[]"), std::vector<std::string>());
   EXPECT_EQ(elements(R"([ {"a": [1, 2], "b": "],\"}"}, {"c": {}} ])"),
             (std::vector<std::string>{R"({"a": [1, 2], "b": "],\"}"})", R"({"c": {}} )"}));
-  for (const char* broken : {"[1, 2", "[{]", "[\"a", "[1] 2", "{}"})
-    EXPECT_THROW(elements(broken), std::exception) << broken;
+  for (const char* broken : {"[1, 2", "[{]", "[\"a", "[1] 2", "{}", "[1}", R"([{"a": 1}})", "[1, ]", "[1,,2]",
+                             "[,]", "[[1, 2}, 3]"})
+    EXPECT_THROW(elements(broken), IoError) << broken;
 }
 
 }  // namespace

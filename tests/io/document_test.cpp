@@ -106,6 +106,22 @@ TEST(Document, RefusesWhatIsNoJsonObjectWithThePlace) {
   EXPECT_NE(refusal(std::string(100'000, '[')).find("nested deeper than 64"), std::string::npos);
 }
 
+TEST(Document, IsSixtyFourLevelsDeepAtMost) {
+  const auto nested = [](std::size_t arrays) {
+    return Document::parse("{\"a\":" + std::string(arrays, '[') + std::string(arrays, ']') + "}",
+                           "file.json");
+  };
+  EXPECT_TRUE(nested(63).has("a"));
+  EXPECT_EQ(message_of<IoError>([&] { nested(64); }), "file.json: JSON nested deeper than 64 levels");
+}
+
+TEST(Document, SaysWhatWasFoundInWholeLetters) {
+  std::string letters = "x";
+  for (int i = 0; i < 40; ++i) letters += "\u00e9";
+  const Document document = Document::parse("{\"a\": \"" + letters + "\"}", "file.json");
+  EXPECT_NE(message_of<IoError>([&] { document.integer("a"); }).find("\u00e9..."), std::string::npos);
+}
+
 TEST(Document, HoldsManyNamesInTimeThatGrowsWithThem) {
   const auto text_of = [](Index count) {
     std::string text = R"({"inner": {})";

@@ -2,6 +2,7 @@
 
 #include "io/line_file.hpp"
 #include "io/new_folder.hpp"
+#include "io/routing_file.hpp"
 #include "io/text_file.hpp"
 #include "io/token_file_writer.hpp"
 #include "moeloom/base/errors.hpp"
@@ -40,6 +41,16 @@ TEST(FileObserver, SeesAFileWrittenSyncedAndRenamed) {
   replace_file(folder / "file", "text");
   EXPECT_EQ(observer.seen,
             (std::vector{FileStage::kWrite, FileStage::kSync, FileStage::kRename, FileStage::kSync}));
+}
+
+TEST(FileObserver, SeesARecordingThatGoesOnSyncedOnce) {
+  const testing::TemporaryFolder folder;
+  const RoutingHeading heading{
+      .model_type = "m", .layers = {0}, .experts = 2, .top_k = 1, .sequence_length = 1, .tokens = 1};
+  RoutingFileWriter(folder / "r", heading, 0, 1000);
+  Answering observer(FileStage::kWrite, {.bytes = 1 << 20});
+  RoutingFileWriter(folder / "r", heading, 0, 1000, 10);
+  EXPECT_EQ(observer.seen, (std::vector{FileStage::kWrite, FileStage::kSync}));
 }
 
 TEST(FileObserver, ShortWritesLoseNothing) {

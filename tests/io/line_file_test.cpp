@@ -33,13 +33,22 @@ TEST(LineFile, KeepsLinesWhileTheDiskIsFullAndWritesThemWhenItIsNot) {
   {
     const FileSizeLimit limit(9);
     EXPECT_EQ(file.append("second"), "cannot write to " + (folder / "lines").string() + ": File too large");
-    EXPECT_EQ(read_bytes(folder / "lines"), "first\nsec") << "as far as it goes";
+    EXPECT_EQ(read_bytes(folder / "lines"), "first\n") << "no part of a line";
     EXPECT_NE(file.append("third"), "");
     EXPECT_EQ(file.waiting_lines(), 2);
   }
   EXPECT_EQ(file.append("fourth"), "");
   EXPECT_EQ(read_bytes(folder / "lines"), "first\nsecond\nthird\nfourth\n");
   EXPECT_EQ(file.waiting_lines() + file.lost_lines(), 0);
+}
+
+TEST(LineFile, GoesOnBehindWhatSomebodyElseLeft) {
+  const TemporaryFolder folder;
+  LineFile file(folder / "lines");
+  EXPECT_EQ(file.append("first"), "");
+  std::filesystem::resize_file(folder / "lines", 0);
+  EXPECT_EQ(file.append("second"), "");
+  EXPECT_EQ(read_bytes(folder / "lines"), "second\n");
 }
 
 TEST(LineFile, LosesTheOldestOfTooMany) {

@@ -87,6 +87,7 @@ std::string refusal(const std::string& name, Index bytes, Index piece_bytes) {
 TEST(Manifest, RefusesWhatStrangersMayWrite) {
   EXPECT_NE(refusal("../x", 3, 8).find("is not the name of a file"), std::string::npos);
   EXPECT_NE(refusal("/etc/passwd", 3, 8).find("is not the name of a file"), std::string::npos);
+  EXPECT_NE(refusal(std::string("x\0y", 3), 3, 8).find(": \"x"), std::string::npos);
   EXPECT_NE(refusal("", 3, 8).find("is not the name of a file"), std::string::npos);
   EXPECT_NE(refusal(kManifestFile, 3, 8).find("is not the name of a file"), std::string::npos);
   EXPECT_NE(refusal("x", 9, 8).find("1 sums do not cover 9 bytes"), std::string::npos);
@@ -119,6 +120,9 @@ TEST(Manifest, FindsFilesOfAnotherSizeOrKind) {
   EXPECT_EQ(size_violation(folder.path(), "file", 4), "has 3 bytes; 4 were written");
   EXPECT_EQ(size_violation(folder.path(), "absent", 4), "is missing");
   EXPECT_NE(size_violation(folder.path(), "folder", 4).find("found a folder"), std::string::npos);
+  std::filesystem::create_symlink("itself", folder / "itself");
+  EXPECT_NE(size_violation(folder.path(), "itself", 4).find("Too many levels"), std::string::npos);
+  std::filesystem::remove(folder / "itself");
   write_bytes(folder / kManifestFile, "{}");
   EXPECT_EQ(sizes_in(folder.path()), (std::map<std::string, Index>{{"file", 3}}));
 }

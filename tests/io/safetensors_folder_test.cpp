@@ -98,6 +98,9 @@ TEST(SafetensorsFolder, SaysWhatAFolderWithoutWeightsLacks) {
   EXPECT_EQ(message_of<IoError>([&] { SafetensorsFolder{folder.path()}; }),
             folder.path().string() + ": expected model.safetensors or " + kIndex + ", found neither");
   EXPECT_THROW(SafetensorsFolder{folder / "absent"}, IoError);
+  std::filesystem::create_symlink("model.safetensors", folder / "model.safetensors");
+  EXPECT_NE(message_of<IoError>([&] { SafetensorsFolder{folder.path()}; }).find("Too many levels"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -231,6 +231,12 @@ TEST(Safetensors, ReadsAHeaderInTimeThatGrowsWithItsLength) {
   EXPECT_LT(growth, kMostLinearGrowth);
 }
 
+TEST(Safetensors, TakesMetadataThatAreNone) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a", file_of(R"({"__metadata__":null})", ""));
+  EXPECT_TRUE(SafetensorsFile(folder / "a").metadata().empty());
+}
+
 TEST(Safetensors, RefusesEveryDamagedFileAndSaysWhy) {
   const TemporaryFolder folder;
   for (const Damage& damage : damaged_files()) {

@@ -42,8 +42,12 @@ TEST(ReplaceFile, DoesNotFollowALinkOutOfTheFolder) {
     EXPECT_NE(
         message_of<IoError>([&] { replace_file(folder / "a.conf", "new"); }).find("a link has this name"),
         std::string::npos);
+    EXPECT_TRUE(std::filesystem::is_symlink(folder / "a.conf.partial")) << "it is not ours to remove";
     std::filesystem::remove(folder / "a.conf.partial");
   }
+  std::filesystem::create_directory(folder / "a.conf.partial");
+  EXPECT_THROW(replace_file(folder / "a.conf", "new"), IoError);
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a.conf.partial"));
   EXPECT_EQ(read_bytes(other / "precious"), "kept");
   EXPECT_EQ(testing::names_in(other.path()), std::vector<std::string>{"precious"});
 }
@@ -60,6 +64,29 @@ TEST(ReadTextFile, ReadsFilesAloneAndWaitsForNothing) {
         << path;
     EXPECT_NE(message_of<IoError>([&] { require_regular_file(path); }).find("expected a"), std::string::npos);
   }
+}
+
+TEST(FirstBytes, AreThoseOfAFileAndOfNothingElse) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a", "text");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(first_bytes(folder / "a", 2), "te");
+  EXPECT_EQ(first_bytes(folder / "a", 9), "text");
+  for (const char* other : {"pipe", "absent", "."}) EXPECT_EQ(first_bytes(folder / other, 9), "") << other;
+}
+
+TEST(EachLine, TellsWhatCannotBeFoundFromWhatIsNotThere) {
+  const TemporaryFolder folder;
+  const auto lines_of = [&](const char* name) {
+    int lines = 0;
+    each_line(folder / name, [&](const std::string&, bool) { ++lines; });
+    return lines;
+  };
+  write_bytes(folder / "two", "a\nb");
+  std::filesystem::create_symlink("itself", folder / "itself");
+  EXPECT_EQ(lines_of("two"), 2);
+  EXPECT_EQ(lines_of("absent"), 0);
+  EXPECT_NE(message_of<IoError>([&] { lines_of("itself"); }).find("Too many levels"), std::string::npos);
 }
 
 TEST(ReplaceFile, SaysWhatStandsInTheWay) {

@@ -109,6 +109,17 @@ TEST(TokenSource, RefusesFilesThatAreMissingEmptyOrCutInsideAToken) {
   EXPECT_NE(refusal("odd.bin", TokenFormat::kMegatron).find("odd.idx: No such file"), std::string::npos);
 }
 
+TEST(TokenSource, RefusesWhatHoldsIdsInAnotherFile) {
+  const TemporaryFolder folder;
+  const auto told = [&](const char* name, const std::string& bytes) {
+    write_bytes(folder / name, bytes);
+    return message_of<IoError>([&] { TokenSource(folder / name, TokenFormat::kU16); });
+  };
+  EXPECT_NE(told("a.u16", "\x93NUMPY" + std::string(122, ' ')).find("NumPy is not read"), std::string::npos);
+  EXPECT_NE(told("a.u16.gz", "\x1f\x8b" + std::string(10, '\b')).find("gzip -d"), std::string::npos);
+  EXPECT_EQ(told("a.u16", "\x1f\x8b" + std::string(10, '\b')), "nothing thrown") << "ids may begin so";
+}
+
 TEST(TokenSource, ReadsMegatronByAnyOfItsThreeNames) {
   const TemporaryFolder folder;
   write_bytes(folder / "set.v2.bin", stored<std::uint16_t>(kFiveIds));
@@ -186,6 +197,12 @@ TEST(TokenFormat, IsGuessedFromThePath) {
   EXPECT_EQ(guess_token_format("/nowhere/train.u16"), TokenFormat::kU16);
   EXPECT_EQ(guess_token_format("/nowhere/train.u32"), TokenFormat::kU32);
   EXPECT_EQ(token_format("/nowhere/train.u32", {}), TokenFormat::kU32);
+}
+
+TEST(TokenFormat, IsGuessedWithoutWaitingForAPipe) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe.bin").c_str(), 0600), 0);
+  EXPECT_EQ(guess_token_format(folder / "pipe.bin"), TokenFormat::kU16);
 }
 
 TEST(TokenFormat, IsNotGuessedFor32BitIdsInAFileNamedAsOf16BitOnes) {

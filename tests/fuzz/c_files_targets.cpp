@@ -2,6 +2,7 @@
 #include "moeloom/c/moeloom.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "fuzz/c_hostile_arrays.hpp"
 #include "support/files.hpp"
@@ -108,27 +109,40 @@ ml_status read_some(Bytes& in, Arrays& a, ml_folder* folder) {
   return in.next() % 2 == 0 ? last : ml_folder_find(folder, name_of(in), &tensor);
 }
 
-ml_status folder(Bytes& in, Arrays& a) {
-  static const testing::TemporaryFolder path;
-  for (const auto& file : std::filesystem::directory_iterator(path.path())) std::filesystem::remove(file);
+/// Also where an array is not claimed.
+struct Handles {
+  ~Handles() {
+    ml_shards_close(shards);
+    ml_folder_close(folder);
+  }
+  ml_shards* shards = nullptr;
+  ml_folder* folder = nullptr;
+};
+
+ml_status open_shards(Bytes& in, const char* path, ml_shards** shards) {
   std::array<ml_tensor, 3> tensors;
   for (ml_tensor& tensor : tensors) tensor = tensor_of(in);
   const std::int64_t count = in.next() < 240 ? in.next() % 4 : -1;
   const bool given = in.next() < 240;
   const std::int64_t shard_bytes = in.number(64);
-  ml_shards* shards = nullptr;
-  ml_status status = ml_shards_open(path.path().c_str(), given ? tensors.data() : nullptr, count, shard_bytes,
-                                    choice(in), &shards);
-  expect((status == ML_OK) == (shards != nullptr), "a handle without an answer");
-  const Written last = write_some(in, a, shards);
-  const ml_status closed = ml_shards_close(shards);
-  if (status == ML_OK) status = closed;
-  ml_folder* read = nullptr;
-  const ml_status opened = ml_folder_open(path.path().c_str(), &read);
-  if (status == ML_OK && last.source != nullptr && opened == ML_OK) expect_read_back(read, last);
-  if (opened == ML_OK) status = read_some(in, a, read);
-  ml_folder_close(read);
+  const ml_status status =
+      ml_shards_open(path, given ? tensors.data() : nullptr, count, shard_bytes, choice(in), shards);
+  expect((status == ML_OK) == (*shards != nullptr), "a handle without an answer");
   return status;
+}
+
+ml_status folder(Bytes& in, Arrays& a) {
+  static const testing::TemporaryFolder path;
+  for (const auto& file : std::filesystem::directory_iterator(path.path())) std::filesystem::remove(file);
+  Handles handles;
+  ml_status status = open_shards(in, path.path().c_str(), &handles.shards);
+  const Written last = write_some(in, a, handles.shards);
+  const ml_status closed = ml_shards_close(std::exchange(handles.shards, nullptr));
+  if (status == ML_OK) status = closed;
+  const ml_status opened = ml_folder_open(path.path().c_str(), &handles.folder);
+  if (opened != ML_OK) return status == ML_OK ? opened : status;
+  if (status == ML_OK && last.source != nullptr) expect_read_back(handles.folder, last);
+  return read_some(in, a, handles.folder);
 }
 
 constexpr std::array<Call, 1> kCalls = {folder};

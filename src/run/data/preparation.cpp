@@ -72,6 +72,7 @@ void Preparation::document(const DataText& file) {
 }
 
 void Preparation::tokens(const TokenSource& tokens) {
+  tokens.largest_id();  // which names a file that holds others than ids
   std::vector<std::int32_t> ids;
   for (Index begin = 0; begin < tokens.size(); begin += settings_.sequence_length) {
     ids.resize(at(std::min(settings_.sequence_length, tokens.size() - begin)));

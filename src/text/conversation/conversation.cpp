@@ -138,9 +138,9 @@ void make_numbers(JsonValue& value) {
   if (value.text() == nullptr || !value.text()->starts_with(kNumber)) return;
   const std::string_view word = std::string_view(*value.text()).substr(1);
   const double infinity = std::numeric_limits<double>::infinity();
-  value.value = word == "NaN"        ? std::numeric_limits<double>::quiet_NaN()
-                : word == "Infinity" ? infinity
-                                     : -infinity;
+  if (word == "NaN") value.value = std::numeric_limits<double>::quiet_NaN();
+  if (word == "Infinity") value.value = infinity;
+  if (word == "-Infinity") value.value = -infinity;
 }
 
 JsonValue parsed_row(std::string_view text, const std::string& origin) {

@@ -97,7 +97,7 @@ std::vector<TextPart> AddedTokenSearch::parts(std::string_view text) const {
     const std::size_t end = token.strips_right ? without_space_behind(text, match->end) : match->end;
     const std::size_t kept = std::min(token.strips_left ? std::max(begin, done) : begin, end);
     if (done < kept) parts.push_back({{done, kept}, nullptr});
-    parts.push_back({{kept, end}, &token});
+    if (kept < end) parts.push_back({{kept, end}, &token});  // else another one has swallowed it
     done = end;
   }
   if (done != text.size()) parts.push_back({{done, text.size()}, nullptr});

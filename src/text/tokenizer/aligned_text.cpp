@@ -29,7 +29,7 @@ Piece Piece::part(std::size_t from, std::size_t to) const {
 }
 
 ByteRange Piece::origin(std::size_t from, std::size_t to) const {
-  if (from == to) return {};  // an added token that another one swallowed
+  if (from == to) return {};
   if (rewritten)
     return origins == nullptr ? ByteRange{} : ByteRange{origins[from].begin, origins[to - 1].end};
   while (from > 0 && continues_character(text, from)) --from;

@@ -33,6 +33,10 @@ Bpe::Bpe(const Field& model, Unit unit) : unit_(unit) {
   prefix_ = model.text_or_empty("continuing_subword_prefix");
   suffix_ = model.text_or_empty("end_of_word_suffix");
   byte_fallback_ = model.boolean_or("byte_fallback", false);
+  if (byte_fallback_ && !(prefix_ + suffix_).empty())  // the bytes of either would be tokens without a place
+    throw ConfigError({model.path() +
+                       ": byte_fallback beside continuing_subword_prefix or end_of_word_suffix is "
+                       "not implemented"});
   fuse_unknown_ = model.boolean_or("fuse_unk", false);
   ignore_merges_ = model.boolean_or("ignore_merges", false);
   if (const auto unknown = model.optional("unk_token")) unknown_ = unknown->text();

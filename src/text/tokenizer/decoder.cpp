@@ -106,7 +106,7 @@ std::string byte_level_bytes(const std::string& token) {
   return bytes_of_letters(token).value_or(token);
 }
 
-TokenDecoder::TokenDecoder(const Field& field) {
+TokenDecoder::TokenDecoder(const Field& field) : is_none_(false) {
   add(field);
 }
 

@@ -28,8 +28,8 @@ class TokenDecoder {
   /// Throws ConfigError for a type that is not implemented.
   explicit TokenDecoder(const Field& field);
 
-  /// Whether strings are joined without what stands between words.
-  bool empty() const { return steps_.empty(); }
+  /// Whether a space stands between strings.
+  bool is_none() const { return is_none_; }
   /// Whether it is the byte-level decoder alone: a token's bytes do not depend on its neighbours.
   bool is_byte_level() const;
 
@@ -39,6 +39,7 @@ class TokenDecoder {
  private:
   void add(const Field& field);
 
+  bool is_none_ = true;  // a sequence may have no step either
   std::vector<DecoderStep> steps_;
 };
 

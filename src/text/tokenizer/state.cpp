@@ -212,7 +212,7 @@ std::string Tokenizer::State::decode(std::span<const std::uint32_t> ids, bool sk
   if (bytes) return valid_utf8(text);
   decoder_.apply(strings);
   for (const std::string& each : strings) {
-    if (decoder_.empty() && &each != &strings.front()) text += ' ';
+    if (decoder_.is_none() && &each != &strings.front()) text += ' ';
     text += each;
   }
   return text;

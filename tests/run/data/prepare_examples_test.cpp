@@ -47,6 +47,9 @@ TEST_F(PrepareExamples, TellsWidthsOfIdsApart) {
   EXPECT_FALSE(wide.found);
   EXPECT_EQ(ExampleFile(wide.examples).tokens(), 2);
   EXPECT_TRUE(prepare("a.u16", {.format = TokenFormat::kU16}).found) << "as its name says";
+  write("negative.u32", "\xff\xff\xff\xff");
+  EXPECT_NE(testing::message_of<IoError>([&] { prepare("negative.u32"); }).find("below 2^31"),
+            std::string::npos);
 }
 
 TEST_F(PrepareExamples, ReadsRecordsByOneRule) {

@@ -122,6 +122,9 @@ TEST(Conversation, ReadsRowsWithNumbersThatPythonAloneWrites) {
   const Conversation read =
       parse_conversation(R"({"text": "a \"NaN\" \\", "score": NaN, "low": -Infinity})", "f:1");
   EXPECT_EQ(read.text, "a \"NaN\" \\");
+  EXPECT_EQ(parse_conversation(R"({"text": "\u0001a", "score": NaN})", "f:1").text,
+            "\x01"
+            "a");
   EXPECT_EQ(read.other_columns, (std::vector<std::string>{"score", "low"}));
   for (const char* row : {R"({"text": NaN})", R"({"instruction": "a", "input": NaN, "output": "b"})",
                           R"({"text": "a", "marks": [NaN, 1]})"})

@@ -53,6 +53,8 @@ TEST(Tokenizer, RefusesModelsThatDoNotFitTogether) {
       {R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a a"]})", "merge 0 is about \"aa\""},
       {R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]})", "one space"},
       {R"({"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1})", "file.model.dropout"},
+      {R"({"type": "BPE", "vocab": {"a": 0}, "merges": [], "byte_fallback": true, "end_of_word_suffix": "</w>"})",
+       "file.model: byte_fallback beside"},
       {R"({"type": "BPE", "vocab": {"a": 4000000000}, "merges": []})", "an id below"},
       {R"({"type": "Unigram", "vocab": [["a"]]})", "[piece, score]"},
       {R"({"type": "Unigram", "vocab": [["a", 0]], "unk_id": 1})", "file.model.unk_id"},
@@ -139,6 +141,18 @@ TEST(Tokenizer, NumbersAddedTokensOnWhateverTheFileSays) {
       R"("added_tokens": [{"id": 7, "content": "<s>"}, {"id": 20, "content": "<x>"}, {"id": 3, "content": "ab"},
          {"id": 21, "content": "<y>"}])");
   EXPECT_EQ(tokenizer.encode("<s>a<x>b<y>ab", false), (Ids{7, 0, 8, 1, 9, 3}));
+}
+
+/// The reference drops empty parts of a text, also those that are tokens.
+TEST(Tokenizer, GivesNoTokenThatAnotherSwallowed) {
+  const Tokenizer tokenizer = with(
+      R"("added_tokens": [{"id": 7, "content": " ", "lstrip": true, "rstrip": true, "normalized": false}])");
+  EXPECT_EQ(tokenizer.encode("a   b", false), (Ids{0, 7, 1}));
+}
+
+TEST(Tokenizer, PutsSpacesBetweenStringsWhereThereIsNoDecoderAlone) {
+  EXPECT_EQ(with("").decode(Ids{3, 2}, false), "ab c");
+  EXPECT_EQ(with(R"("decoder": {"type": "Sequence", "decoders": []})").decode(Ids{3, 2}, false), "abc");
 }
 
 TEST(Tokenizer, KnowsItsVocabulary) {

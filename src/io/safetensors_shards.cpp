@@ -86,9 +86,7 @@ std::vector<FilePiece> create_shards(const std::filesystem::path& folder, const 
   }
   if (plan.index.empty()) return begun;
   replace_file(folder / kWeightsIndexFile, plan.index);
-  std::error_code failure;
-  std::filesystem::remove(folder / kWeightsFile, failure);  // readers would take it before an index
-  if (failure) throw_system_error("remove", folder / kWeightsFile, failure.value());
+  remove_file(folder / kWeightsFile);  // readers would take it before an index
   return begun;
 }
 

@@ -1,6 +1,5 @@
 #include "io/text_file.hpp"
 
-#include "io/file_observer.hpp"
 #include "io/new_folder.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/mapped_file.hpp"
@@ -51,10 +50,7 @@ void replace_file(const std::filesystem::path& path, std::string_view text) {
   try {
     file.write_at(0, std::as_bytes(std::span(text)));
     file.sync_and_close();
-    std::error_code failure;
-    observed_bytes(FileStage::kRename, beside);
-    std::filesystem::rename(beside, path, failure);
-    if (failure) throw_system_error("replace", path, failure.value());
+    rename_file(beside, path);
     sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
   } catch (const IoError&) {
     std::error_code ignored;

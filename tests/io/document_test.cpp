@@ -250,7 +250,7 @@ TEST(Document, NamesTheFileThatCannotBeReadOrWritten) {
   EXPECT_NE(message_of<IoError>([&] { Document().write(folder / "no" / "x.json"); }).find("cannot create"),
             std::string::npos);
   std::filesystem::create_directory(folder / "taken.json");
-  EXPECT_NE(message_of<IoError>([&] { Document().write(folder / "taken.json"); }).find("cannot replace"),
+  EXPECT_NE(message_of<IoError>([&] { Document().write(folder / "taken.json"); }).find("cannot rename"),
             std::string::npos);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }

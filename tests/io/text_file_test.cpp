@@ -94,7 +94,7 @@ TEST(ReplaceFile, SaysWhatStandsInTheWay) {
   EXPECT_NE(message_of<IoError>([&] { replace_file(folder / "no" / "a", "x"); }).find("cannot create"),
             std::string::npos);
   std::filesystem::create_directories(folder / "taken" / "inner");
-  EXPECT_NE(message_of<IoError>([&] { replace_file(folder / "taken", "x"); }).find("cannot replace"),
+  EXPECT_NE(message_of<IoError>([&] { replace_file(folder / "taken", "x"); }).find("cannot rename"),
             std::string::npos);
 }
 

@@ -58,27 +58,47 @@ std::vector<std::size_t> learned_turns(const Conversation& conversation, LearnRu
   return turns;
 }
 
-/// Of what a template marks: how many ranges lie before message i.
-std::size_t ranges_before(const Conversation& conversation, const ChatTemplate& chat_template,
-                          const LearnOptions& options, std::size_t i) {
+/// Of what a template marks: how many of the whole text's ranges lie before message i. None: of these
+/// messages alone it marks something else, so a count of them says nothing of the whole.
+std::optional<std::size_t> ranges_before(std::size_t i, const std::string& text,
+                                         const std::vector<ByteRange>& all, const Conversation& conversation,
+                                         const ChatTemplate& chat_template, const LearnOptions& options) {
   ChatRequest request = request_of(conversation, options);
   request.messages.value = JsonValue::Array(conversation.messages.begin(),
                                             conversation.messages.begin() + static_cast<std::ptrdiff_t>(i));
-  return chat_template.render(request).assistant.size();
+  const RenderedChat before = chat_template.render(request);
+  const auto marked = [](const std::string& in, const ByteRange& range) {
+    return std::string_view(in).substr(range.begin, range.end - range.begin);
+  };
+  const std::size_t count = before.assistant.size();
+  if (count > all.size()) return std::nullopt;
+  for (std::size_t k = 0; k < count; ++k)
+    if (marked(before.text, before.assistant[k]) != marked(text, all[k])) return std::nullopt;
+  return count;
 }
 
-/// Of what a template marks: the ranges of these turns.
-std::vector<ByteRange> ranges_of(const std::vector<std::size_t>& turns, const std::vector<ByteRange>& all,
-                                 const Conversation& conversation, const ChatTemplate& chat_template,
-                                 const LearnOptions& options) {
-  std::vector<ByteRange> ranges;
+/// Of what a template marks: the ranges of these turns. A turn ends where the next assistant turn begins:
+/// behind its own end alone it would be the last turn, which templates may mark in another way.
+void place_marked(const std::vector<std::size_t>& turns, const std::vector<ByteRange>& all,
+                  const Conversation& conversation, const ChatTemplate& chat_template,
+                  const LearnOptions& options, AssistantText& result) {
   for (const std::size_t i : turns) {
-    const bool is_end = i + 1 == conversation.messages.size();
-    const std::size_t begin = ranges_before(conversation, chat_template, options, i),
-                      end = is_end ? all.size() : ranges_before(conversation, chat_template, options, i + 1);
-    for (std::size_t k = begin; k < std::min(end, all.size()); ++k) ranges.push_back(all[k]);
+    const auto next = std::find_if(conversation.messages.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                   conversation.messages.end(), is_assistant);
+    const auto before = [&](std::size_t message) {
+      return ranges_before(message, result.text, all, conversation, chat_template, options);
+    };
+    const std::optional<std::size_t> begin = before(i);
+    const std::optional<std::size_t> end =
+        next == conversation.messages.end()
+            ? all.size()
+            : before(static_cast<std::size_t>(next - conversation.messages.begin()));
+    if (!begin || !end || *end < *begin) {
+      ++result.unplaced_turns;
+      continue;
+    }
+    for (std::size_t k = *begin; k < *end; ++k) result.ranges.push_back(all[k]);
   }
-  return ranges;
 }
 
 }  // namespace
@@ -106,9 +126,10 @@ AssistantText assistant_text(const Conversation& given, const ChatTemplate& chat
     return result;
   }
   if (chat_template.marks_assistant()) {
-    result.ranges = options.rule == LearnRule::kAssistant && !weighed
-                        ? std::move(whole.assistant)
-                        : ranges_of(turns, whole.assistant, conversation, chat_template, options);
+    if (options.rule == LearnRule::kAssistant && !weighed)
+      result.ranges = std::move(whole.assistant);
+    else
+      place_marked(turns, whole.assistant, conversation, chat_template, options, result);
     return result;
   }
   require_little_work(turns.size(), conversation.messages.size(), result.text.size(), chat_template.name());

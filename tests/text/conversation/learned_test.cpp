@@ -239,6 +239,27 @@ TEST(Learned, TakesWhatTheTemplateMarks) {
   EXPECT_EQ(said(said_with(source, kTwoTurns, LearnRule::kLast)), (Parts{"two"}));
 }
 
+/// Where a turn's marks depend on whether it is the last, its prefix alone miscounts them.
+TEST(Learned, TakesTheMarksOfATurnFromThePlaceWhereTheNextBegins) {
+  const std::string source =
+      "{% for m in messages %}{% if m.role == 'assistant' %}A:{% if loop.last %}{% generation %}[think]"
+      "{% endgeneration %}{% endif %}{% generation %}{{ m.content }}{% endgeneration %};"
+      "{% else %}U:{{ m.content }};{% endif %}{% endfor %}";
+  const auto turns = [](const std::string& between) {
+    std::string line = R"({"messages": [{"role": "user", "content": "u"})";
+    for (const char* turn : {R"("a1", "weight": 1)", R"("a2", "weight": 0)", R"("a3", "weight": 0)"})
+      line += R"(, {"role": "assistant", "content": )" + (turn + ("}" + between));
+    return line + "]}";
+  };
+  const AssistantText text = said_with(source, turns(R"(, {"role": "user", "content": "u"})"));
+  EXPECT_EQ(said(text), (Parts{"a1"}));
+  EXPECT_EQ(text.unplaced_turns, 0U);
+  // With no message between the turns nothing says where a1's marks end.
+  const AssistantText joined = said_with(source, turns(""));
+  EXPECT_TRUE(joined.ranges.empty());
+  EXPECT_EQ(joined.unplaced_turns, 1U);
+}
+
 /// Tags of templates that mark, as blocks that mark nothing.
 std::string unmarked(std::string source) {
   for (const auto& [tag, block] :

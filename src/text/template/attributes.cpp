@@ -40,6 +40,9 @@ std::optional<Value> own_attribute(const Value& value, const std::string& name) 
     return std::nullopt;
   }
   if (const auto* loop = value.as<std::shared_ptr<Loop>>()) return loop_attribute(*loop, name);
+  if (const Macro* const* macro = value.as<const Macro*>()) return macro_attribute(**macro, name);
+  if (const Sequence* group = value.sequence(); group != nullptr && group->is_group)
+    if (name == "grouper" || name == "list") return group->items[name == "grouper" ? 0 : 1];
   if ((is_list(value) && among(kListChanges, name)) || (value.dict() != nullptr && among(kDictChanges, name)))
     return missing(value, &name, true);
   if (has_method(value, name)) return Method{std::make_shared<const Value>(value), name};

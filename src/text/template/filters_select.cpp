@@ -40,8 +40,14 @@ struct Selection {
   }
 };
 
+/// Jinja looks at nothing else where the value is false: none is as good as an empty list.
+Value nothing() {
+  return sequence_value({}, Sequence::Kind::kGenerator);
+}
+
 template <bool Wanted, bool ByAttribute>
 Value select(Meter& meter, const Value& value, const Arguments& arguments) {
+  if (!truth(value)) return nothing();
   const Selection selection(arguments, ByAttribute);
   std::vector<Value> items;
   for (Value& item : iterated(meter, value))
@@ -60,6 +66,7 @@ Value map_attribute(Meter& meter, const Value& value, const Arguments& arguments
 }
 
 Value map(Meter& meter, const Value& value, const Arguments& arguments) {
+  if (!truth(value)) return nothing();
   const bool by_attribute =
       std::ranges::any_of(arguments.named, [](const auto& each) { return each.first == "attribute"; });
   if (arguments.positional.empty() && by_attribute) return map_attribute(meter, value, arguments);

@@ -81,6 +81,14 @@ Value unique(Meter& meter, const Value& value, const Arguments& arguments) {
   return sequence_value(std::move(items), Kind::kGenerator);
 }
 
+/// A tuple whose parts have the names grouper and list.
+Value group_value(Value key, std::vector<Value> items) {
+  Sequence group =
+      *sequence_value({std::move(key), sequence_value(std::move(items))}, Kind::kTuple).sequence();
+  group.is_group = true;
+  return SequencePtr(std::make_shared<const Sequence>(std::move(group)));
+}
+
 Value group_by(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound bound("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
   std::vector<Keyed> keyed;
@@ -96,8 +104,7 @@ Value group_by(Meter& meter, const Value& value, const Arguments& arguments) {
     for (end = begin; end < keyed.size() && equal(meter, keyed[begin].key, keyed[end].key); ++end)
       items.push_back(keyed[end].item);
     const Value own = attribute_path(meter, keyed[begin].item, bound[0]);
-    groups.push_back(sequence_value(
-        {own.is_undefined() ? keyed[begin].key : own, sequence_value(std::move(items))}, Kind::kTuple));
+    groups.push_back(group_value(own.is_undefined() ? keyed[begin].key : own, std::move(items)));
   }
   return sequence_value(std::move(groups));
 }
@@ -137,7 +144,7 @@ Value reverse(Meter& meter, const Value& value, const Arguments& arguments) {
   if (value.text() == nullptr) return sequence_value(std::move(all), Kind::kGenerator);
   std::string text;
   for (const Value& letter : all) text += *letter.text();
-  return text_value(std::move(text));
+  return text_value(std::move(text), value.as<Text>()->safe);
 }
 
 Value length(Meter&, const Value& value, const Arguments& arguments) {

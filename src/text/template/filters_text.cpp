@@ -137,13 +137,14 @@ Value format(Meter& meter, const Value& value, const Arguments& arguments) {
   for (const auto& [name, given] : arguments.named) named.set(text_value(name), given);
   const Value values = arguments.named.empty() ? sequence_value(arguments.positional, Sequence::Kind::kTuple)
                                                : dict_value(std::move(named));
-  return text_value(percent_format(meter, *text.bytes, values), text.safe);
+  return text_value(percent_format(meter, text, values), text.safe);
 }
 
 /// A line behind which the next is indented, and whether it holds more than spaces.
 Value indent(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound bound("indent", arguments, {"width", "first", "blank"});
-  const Text text = soft_text(meter, value);
+  if (value.text() == nullptr) throw Failure(std::string("indent() takes str, not ") + type_name(value));
+  const Text text = *value.as<Text>();
   std::string margin;
   if (bound[0].text() != nullptr)
     margin = *bound[0].text();
@@ -172,16 +173,21 @@ Value center(Meter& meter, const Value& value, const Arguments& arguments) {
 
 Value truncate(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const std::string text = str(meter, value);
   const Integer length = bound.integer(0, 255);
   const std::string end = bound.text(2, "...");
   const Integer leeway = bound.given(3) && !bound[3].is_none() ? bound.integer(3, 5) : 5;
   const auto end_letters = static_cast<Integer>(count_code_points(end));
   if (length < end_letters || leeway < 0) throw Failure("truncate() needs a length of at least its end's");
-  if (static_cast<Integer>(count_code_points(text)) <= length + leeway) return text_value(text);
-  std::string result = text.substr(0, byte_of(text, static_cast<std::size_t>(length - end_letters)));
-  if (!bound.flag(1, false)) result = result.substr(0, std::min(result.rfind(' '), result.size()));
-  return made(meter, result + end);
+  const std::optional<std::size_t> letters = length_of(value);
+  if (!letters) throw Failure(std::string("object of type '") + type_name(value) + "' has no len()");
+  if (static_cast<Integer>(*letters) <= length + leeway) return value;
+  const Text* text = value.as<Text>();
+  if (text == nullptr) throw Failure(std::string("truncate() takes str, not ") + type_name(value));
+  std::string cut =
+      text->bytes->substr(0, byte_of(*text->bytes, static_cast<std::size_t>(length - end_letters)));
+  if (!bound.flag(1, false)) cut = cut.substr(0, std::min(cut.rfind(' '), cut.size()));
+  return operate(meter, Operator::kAdd, text_value(std::move(cut), text->safe),
+                 bound.given(2) ? bound[2] : text_value(end));
 }
 
 Value url_encode(Meter& meter, const Value& value, const Arguments& arguments) {

@@ -14,8 +14,8 @@ namespace {
 
 class BraceFormat {
  public:
-  BraceFormat(Meter& meter, const std::string& format, const Arguments& arguments)
-      : meter_(meter), arguments_(arguments), format_(format) {}
+  BraceFormat(Meter& meter, const Text& format, const Arguments& arguments)
+      : meter_(meter), arguments_(arguments), format_(*format.bytes), escapes_(format.safe) {}
 
   std::string text() {
     std::string result;
@@ -70,7 +70,11 @@ class BraceFormat {
       value = text_value(str(meter_, value));
     else if (conversion != 0)
       throw Failure(std::string("Unknown conversion specifier ") + conversion);
-    return formatted(meter_, value, spec);
+    const Text* marked = value.as<Text>();
+    if (!escapes_ || (marked != nullptr && marked->safe && spec.empty()))
+      return formatted(meter_, value, spec);
+    if (marked != nullptr && marked->safe) throw Failure("Unsupported format specification for Markup.");
+    return escaped(formatted(meter_, value, spec));
   }
 
   Value argument(const std::string& name) {
@@ -101,6 +105,7 @@ class BraceFormat {
   Meter& meter_;
   const Arguments& arguments_;
   std::string format_;
+  bool escapes_;
   std::size_t at_ = 0;
   std::size_t next_argument_ = 0;
 };
@@ -109,8 +114,8 @@ class BraceFormat {
 
 class PercentFormat {
  public:
-  PercentFormat(Meter& meter, const std::string& format, const Value& value)
-      : meter_(meter), format_(format), value_(value) {
+  PercentFormat(Meter& meter, const Text& format, const Value& value)
+      : meter_(meter), format_(*format.bytes), escapes_(format.safe), value_(value) {
     const Sequence* tuple = value.sequence();
     if (tuple != nullptr && tuple->kind == Sequence::Kind::kTuple)
       values_ = tuple->items;
@@ -199,14 +204,20 @@ class PercentFormat {
     return converted(*value, spec);
   }
 
+  std::string shown(const Value& value, char type) {
+    const Text* text = value.as<Text>();
+    const std::string result = type == 's' ? str(meter_, value) : repr(meter_, value);
+    const bool is_marked = type == 's' && text != nullptr && text->safe;
+    return escapes_ && !is_marked ? escaped(result) : result;
+  }
+
   std::string converted(const Value& value, Spec spec) {
     if (spec.type == 's' || spec.type == 'r' || spec.type == 'a') {
       spec.fill = " ";
-      return padded(meter_,
-                    cut_to(spec.type == 's' ? str(meter_, value) : repr(meter_, value), spec.precision), spec,
-                    '>');
+      return padded(meter_, cut_to(shown(value, spec.type), spec.precision), spec, '>');
     }
     if (spec.type == 'c') spec.fill = " ";
+    if (spec.type == 'c' && escapes_) throw Failure("%c requires int or char");  // markupsafe's do
     if (spec.type == 'c' && value.text() != nullptr) {
       if (count_code_points(*value.text()) != 1) throw Failure("%c requires int or char");
       return padded(meter_, *value.text(), spec, '>');
@@ -235,6 +246,7 @@ class PercentFormat {
 
   Meter& meter_;
   const std::string& format_;
+  bool escapes_;
   const Value& value_;
   std::vector<Value> values_;
   std::size_t at_ = 0;
@@ -254,13 +266,13 @@ std::size_t format_number(std::string_view format, std::size_t& at) {
   return number;
 }
 
-std::string percent_format(Meter& meter, const std::string& format, const Value& value) {
-  meter.make(format.size());
+std::string percent_format(Meter& meter, const Text& format, const Value& value) {
+  meter.make(format.bytes->size());
   return PercentFormat(meter, format, value).text();
 }
 
-std::string brace_format(Meter& meter, const std::string& format, const Arguments& arguments) {
-  meter.make(format.size());
+std::string brace_format(Meter& meter, const Text& format, const Arguments& arguments) {
+  meter.make(format.bytes->size());
   return BraceFormat(meter, format, arguments).text();
 }
 

@@ -195,7 +195,7 @@ bool less_items(Meter& meter, const std::vector<Value>& left, const std::vector<
 
 Value operate(Meter& meter, Operator op, const Value& left, const Value& right) {
   if (op == Operator::kModulo && left.text() != nullptr)
-    return text_value(percent_format(meter, *left.text(), right), left.as<Text>()->safe);
+    return text_value(percent_format(meter, *left.as<Text>(), right), left.as<Text>()->safe);
   require_defined(left);
   require_defined(right);
   Integer a = 0;

@@ -94,6 +94,7 @@ class Printer {
     if (value.to_integer(integer)) return integer_text(integer);
     if (const double* number = value.as<double>()) return float_text(*number);
     if (value.is_none()) return "None";
+    if (value.is_undefined()) return "Undefined";
     return std::string("<") + type_name(value) + ">";
   }
 

@@ -115,7 +115,6 @@ std::shared_ptr<Loop> Renderer::begin_loop(const For& node, const ScopePtr& scop
   auto loop = std::make_shared<Loop>();
   loop->items = iterated(meter_, iterable);
   for (const Value& item : loop->items) loop->depth = std::max(loop->depth, 1 + depth_of(item));
-  loop->depth_in_loops = loops_;
   meter_.make(sizeof(Loop));
   if (node.condition == nullptr) return loop;
   loop->takes = [this, &node, scope](const Value& item) {
@@ -127,9 +126,9 @@ std::shared_ptr<Loop> Renderer::begin_loop(const For& node, const ScopePtr& scop
 }
 
 Renderer::Flow Renderer::run(const For& node, const ScopePtr& scope) {
-  ++loops_;
   const std::shared_ptr<Loop> loop = begin_loop(node, scope);
   bool any = false;
+  bool completed = false;  // a body: Jinja's `else` asks for that, not for items
   while (loop->peek() != nullptr) {
     if (std::exchange(any, true)) ++loop->index0;
     loop->previous = std::move(loop->current);
@@ -137,13 +136,14 @@ Renderer::Flow Renderer::run(const For& node, const ScopePtr& scope) {
     const ScopePtr own = inner(scope);
     if (loop_name_ >= 0) own->set(loop_name_, loop);
     assign(node.target, loop->current, own);
-    if (run(node.body, own) == Flow::kBreak) break;
+    const Flow flow = run(node.body, own);
+    if (flow == Flow::kBreak) break;
+    completed = completed || flow == Flow::kNext;
   }
   // The condition holds the scope; whoever kept the loop finds it at its end.
   loop->takes = nullptr;
   loop->next = loop->items.size();
-  --loops_;
-  return any ? Flow::kNext : run(node.otherwise, inner(scope));
+  return completed ? Flow::kNext : run(node.otherwise, inner(scope));
 }
 
 Renderer::Flow Renderer::run(const Set& node, const ScopePtr& scope) {
@@ -172,12 +172,17 @@ void Renderer::assign(const Target& target, Value value, const ScopePtr& scope) 
   (*space)->members.emplace_back(target.attribute, std::move(value));
 }
 
-std::string Renderer::captured(const Body& body, const ScopePtr& scope) {
-  std::string text;
+Renderer::Flow Renderer::capture(const Body& body, const ScopePtr& scope, std::string& text) {
   std::string* const before = std::exchange(to_, &text);
   // A failure leaves the render, and nobody prints after it.
-  run(body, scope);
+  const Flow flow = run(body, scope);
   to_ = before;
+  return flow;
+}
+
+std::string Renderer::captured(const Body& body, const ScopePtr& scope) {
+  std::string text;
+  capture(body, scope, text);
   return text;
 }
 
@@ -190,12 +195,16 @@ Value Renderer::filtered_text(std::string text, const std::vector<ExpressionPtr>
 }
 
 Renderer::Flow Renderer::run(const SetBlock& node, const ScopePtr& scope) {
-  assign(node.target, filtered_text(captured(node.body, inner(scope)), node.filters, scope), scope);
+  std::string text;
+  if (const Flow flow = capture(node.body, inner(scope), text); flow != Flow::kNext) return flow;
+  assign(node.target, filtered_text(std::move(text), node.filters, scope), scope);
   return Flow::kNext;
 }
 
 Renderer::Flow Renderer::run(const FilterBlock& node, const ScopePtr& scope) {
-  put(str(meter_, filtered_text(captured(node.body, inner(scope)), node.filters, scope)));
+  std::string text;
+  if (const Flow flow = capture(node.body, inner(scope), text); flow != Flow::kNext) return flow;
+  put(str(meter_, filtered_text(std::move(text), node.filters, scope)));
   return Flow::kNext;
 }
 
@@ -283,12 +292,25 @@ Value loop_attribute(const std::shared_ptr<Loop>& loop, const std::string& name)
   if (name == "length") return count(length_of_loop(*loop));
   if (name == "revindex") return count(length_of_loop(*loop) - loop->index0);
   if (name == "revindex0") return count(length_of_loop(*loop) - loop->index0 - 1);
-  if (name == "depth") return integer_value(loop->depth_in_loops);
-  if (name == "depth0") return integer_value(loop->depth_in_loops - 1);
+  // Jinja counts recursive loops alone, and those are refused.
+  if (name == "depth") return integer_value(1);
+  if (name == "depth0") return integer_value(0);
   if (name == "previtem") return loop->index0 == 0 ? Value(Undefined{}) : loop->previous;
   if (name == "nextitem") return loop->peek() == nullptr ? Value(Undefined{}) : *loop->peek();
   if (name == "cycle" || name == "changed") return Method{std::make_shared<const Value>(loop), name};
   return Undefined{&name, "LoopContext", false};
+}
+
+std::optional<Value> macro_attribute(const Macro& macro, const std::string& name) {
+  for (const std::string_view refused : {"catch_kwargs", "catch_varargs", "caller", "explicit_caller"})
+    if (name == refused) throw Failure("the attribute '" + name + "' of a macro is not implemented");
+  if (name != "name" && name != "arguments") return std::nullopt;
+  if (macro.node->name == kSpecialNames[2])
+    throw Failure("the attribute '" + name + "' of caller is not implemented");
+  if (name == "name") return text_value(macro.node->name);
+  std::vector<Value> arguments;
+  for (const std::string& parameter : macro.node->parameter_names) arguments.push_back(text_value(parameter));
+  return sequence_value(std::move(arguments), Sequence::Kind::kTuple);
 }
 
 Value call_loop_method(Meter& meter, Loop& loop, const std::string& name, const Arguments& arguments) {

@@ -36,7 +36,6 @@ struct Loop {
   std::optional<std::size_t> length;  // once it was asked for
   std::vector<Value> changed;
   int depth = 1;
-  int depth_in_loops = 1;
 
   /// The next one that passes, which stays ahead.
   const Value* peek();
@@ -103,7 +102,9 @@ class Renderer {
   Flow run(const Continue&, const ScopePtr&) { return Flow::kContinue; }
 
   void put(std::string_view text);
-  /// What a body prints, as a text of its own.
+  /// What a body prints, as a text of its own. break and continue leave the block, so the text is dropped.
+  Flow capture(const Body& body, const ScopePtr& scope, std::string& text);
+  /// Of a body that cannot leave a loop around it.
   std::string captured(const Body& body, const ScopePtr& scope);
   Value filtered_text(std::string text, const std::vector<ExpressionPtr>& filters, const ScopePtr& scope);
   void assign(const Target& target, Value value, const ScopePtr& scope);
@@ -117,7 +118,6 @@ class Renderer {
   Meter meter_;
   int line_ = 0;
   int depth_ = 0;
-  int loops_ = 0;
   NameId loop_name_ = -1;
   std::array<NameId, 3> special_names_ = {-1, -1, -1};
   std::deque<Namespace> namespaces_;

@@ -63,6 +63,7 @@ Value attribute_path(Meter& meter, const Value& value, const Value& path);
 
 Value loop_attribute(const std::shared_ptr<Loop>& loop, const std::string& name);
 int depth_of_loop(const Loop& loop);
+std::optional<Value> macro_attribute(const Macro& macro, const std::string& name);
 
 struct Arguments {
   std::vector<Value> positional;
@@ -94,9 +95,9 @@ Value call_text_method(Meter& meter, const Text& self, const std::string& name, 
 Value call_loop_method(Meter& meter, Loop& loop, const std::string& name, const Arguments& arguments);
 bool has_text_method(std::string_view name);
 
-/// text % value, and text.format(...).
-std::string percent_format(Meter& meter, const std::string& format, const Value& value);
-std::string brace_format(Meter& meter, const std::string& format, const Arguments& arguments);
+/// text % value, and text.format(...). A marked text escapes what is put into it.
+std::string percent_format(Meter& meter, const Text& format, const Value& value);
+std::string brace_format(Meter& meter, const Text& format, const Arguments& arguments);
 /// The number in a format's text, at most 100,000: what it asks for is then made.
 std::size_t format_number(std::string_view format, std::size_t& at);
 

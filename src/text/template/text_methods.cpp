@@ -15,6 +15,7 @@ constexpr std::size_t kNowhere = std::string_view::npos;
 
 struct CallOn {
   Meter& meter;
+  const Text& self;
   const std::string& text;
   bool safe;
   const std::string& name;
@@ -53,7 +54,7 @@ std::vector<std::string> split_spaces(std::string_view text, std::size_t most) {
   text = without_left(text, is_python_space);
   while (!text.empty()) {
     if (parts.size() == most) {
-      parts.emplace_back(without_right(text, is_python_space));
+      parts.emplace_back(text);
       break;
     }
     std::size_t end = 0;
@@ -70,7 +71,7 @@ std::vector<std::string> rsplit_spaces(std::string_view text, std::size_t most) 
   text = without_right(text, is_python_space);
   while (!text.empty()) {
     if (parts.size() == most) {
-      parts.emplace_back(without_left(text, is_python_space));
+      parts.emplace_back(text);
       break;
     }
     const std::string_view rest =
@@ -315,7 +316,7 @@ Value is_an_identifier(const CallOn& call) {
 }
 
 Value format(const CallOn& call) {
-  return call.made(brace_format(call.meter, call.text, call.arguments));
+  return call.made(brace_format(call.meter, call.self, call.arguments));
 }
 
 struct TextMethod {
@@ -381,7 +382,7 @@ Value call_text_method(Meter& meter, const Text& self, const std::string& name, 
   const auto* method = std::ranges::find(kMethods, std::string_view(name), &TextMethod::name);
   if (method == std::end(kMethods)) throw Failure("the method " + name + " of a text is not implemented");
   meter.scan(self.bytes->size());
-  return method->call({meter, *self.bytes, self.safe, name, arguments});
+  return method->call({meter, self, *self.bytes, self.safe, name, arguments});
 }
 
 }  // namespace moeloom::jinja

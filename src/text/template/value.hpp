@@ -102,6 +102,7 @@ struct Sequence {
   std::vector<Value> items;
   int depth = 1;
   std::string shown;             // a range's
+  bool is_group = false;         // a tuple of groupby: it has names too
   mutable std::size_t read = 0;  // a generator gives each item once
 };
 

@@ -1,8 +1,11 @@
 // Filters of numbers, and default.
+#include "moeloom/text/utf8.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "letters.hpp"
 #include "runtime.hpp"
@@ -14,20 +17,36 @@ void require_defined(const Value& value) {
   if (const Undefined* undefined = value.as<Undefined>()) throw Failure(undefined_complaint(*undefined));
 }
 
+/// Without white space around it; digits of other writing systems as 0 to 9.
 std::string plain(std::string_view text) {
   text = without_right(without_left(text, is_python_space), is_python_space);
   std::string digits;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    // Python lets one underscore stand between digits.
-    const bool between = text[i] == '_' && i > 0 && i + 1 < text.size() && text[i - 1] != '_';
-    if (!between) digits += text[i];
+  for (std::size_t at = 0, begin = 0; at < text.size(); begin = at) {
+    const char32_t letter = next_code_point(text, at);
+    if (letter > 0x7F && is_decimal(letter))
+      digits += static_cast<char>('0' + decimal_value(letter));
+    else
+      digits += text.substr(begin, at - begin);
   }
-  if (digits.starts_with('+')) digits.erase(0, 1);
+  return digits;
+}
+
+/// Python lets one underscore stand between digits. The others stay, and make it no number.
+template <typename IsDigit>
+std::string without_underscores(std::string_view text, const IsDigit& is_digit) {
+  std::string digits;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool joins =
+        text[i] == '_' && i > 0 && i + 1 < text.size() && is_digit(text[i - 1]) && is_digit(text[i + 1]);
+    if (!joins) digits += text[i];
+  }
   return digits;
 }
 
 std::optional<double> parsed_float(std::string_view text) {
-  const std::string digits = plain(text);
+  std::string digits = without_underscores(plain(text), [](char c) { return c >= '0' && c <= '9'; });
+  if (digits.starts_with("+-") || digits.find('(') != std::string::npos) return std::nullopt;
+  if (digits.starts_with('+')) digits.erase(0, 1);
   double number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (end != digits.data() + digits.size() || digits.empty()) return std::nullopt;
@@ -41,12 +60,29 @@ int digit_of(char c) {
   return c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 99;
 }
 
+/// The base that a prefix of `digits` names, which is then cut off; 0: none.
+Integer named_base(std::string& digits) {
+  const char letter = digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : ' ';
+  const Integer base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+  if (base != 0) digits.erase(0, digits[2] == '_' ? 3 : 2);
+  return base;
+}
+
 std::optional<Integer> parsed_integer(std::string_view text, Integer base) {
+  if (base < 0 || base == 1 || base > 36) return std::nullopt;
   std::string digits = plain(text);
   const bool is_negative = digits.starts_with('-');
-  if (is_negative) digits.erase(0, 1);
-  const std::string lead = base == 16 ? "0x" : base == 8 ? "0o" : base == 2 ? "0b" : "-";
-  if (lower(digits).starts_with(lead)) digits.erase(0, 2);
+  if (is_negative || digits.starts_with('+')) digits.erase(0, 1);
+  std::string rest = digits;
+  const Integer named = named_base(rest);
+  if (named != 0 && (base == 0 || base == named)) {
+    digits = std::move(rest);
+    base = named;
+  } else if (base == 0) {
+    base = 10;
+    if (digits.starts_with('0') && digits.find_first_not_of("0_") != std::string::npos) return std::nullopt;
+  }
+  digits = without_underscores(digits, [base](char c) { return digit_of(c) < base; });
   Integer number = 0;
   for (const char c : digits) {
     if (digit_of(c) >= base) return std::nullopt;
@@ -58,8 +94,11 @@ std::optional<Integer> parsed_integer(std::string_view text, Integer base) {
   return is_negative ? -number : number;
 }
 
+/// None for NaN, which Python's int() does not take.
 std::optional<Integer> truncated(double number) {
-  if (!(std::abs(number) < 1e38)) return std::nullopt;
+  if (std::isnan(number)) return std::nullopt;
+  if (std::isinf(number)) throw Failure("cannot convert float infinity to integer");
+  if (std::abs(number) >= 0x1p126 * 2) throw Failure("an integer does not fit into 128 bits");
   return static_cast<Integer>(number);
 }
 
@@ -76,7 +115,7 @@ Value to_int(Meter&, const Value& value, const Arguments& arguments) {
   else if (const std::string* text = value.text()) {
     result = parsed_integer(*text, bound.integer(1, 10));
     const std::optional<double> number = result ? std::nullopt : parsed_float(*text);
-    if (number) result = truncated(*number);
+    if (number && std::isfinite(*number)) result = truncated(*number);
   }
   return result ? integer_value(*result) : otherwise;
 }
@@ -108,8 +147,32 @@ double rounded(double number, int digits) {
     std::snprintf(buffer, sizeof buffer, "%.*f", std::min(digits, 40), number);
     return std::strtod(buffer, nullptr);
   }
+  // The digits that are left, behind the first.
+  std::snprintf(buffer, sizeof buffer, "%.17e", number);
+  const int left = std::atoi(std::strchr(buffer, 'e') + 1) + digits;
+  if (left >= 0) {
+    std::snprintf(buffer, sizeof buffer, "%.*e", std::min(left, 400), number);
+    return std::strtod(buffer, nullptr);
+  }
   const double unit = std::pow(10.0, -digits);
-  return std::nearbyint(number / unit) * unit;
+  return std::copysign(std::abs(number) > unit / 2 ? unit : 0.0, number);
+}
+
+/// An integer with zeros for its last digits, ties to even.
+Integer rounded(Integer number, int zeros) {
+  constexpr int kMostZeros = 38;  // 10^39 does not fit, and no half of it does
+  if (zeros > kMostZeros) return 0;
+  Integer unit = 1;
+  for (int i = 0; i < zeros; ++i) unit *= 10;
+  const Integer rest = number % unit;
+  const Integer below = number - rest;
+  const Integer size = rest < 0 ? -rest : rest;
+  const bool is_odd = below / unit % 2 != 0;
+  if (size < unit - size || (size == unit - size && !is_odd)) return below;
+  Integer result = 0;
+  if (__builtin_add_overflow(below, rest < 0 ? -unit : unit, &result))
+    throw Failure("an integer does not fit into 128 bits");
+  return result;
 }
 
 Value round(Meter&, const Value& value, const Arguments& arguments) {
@@ -124,7 +187,8 @@ Value round(Meter&, const Value& value, const Arguments& arguments) {
   const Integer digits = bound.integer(0, 0);
   if (digits > 300 || digits < -300) throw Failure("round() takes a precision of at most 300");
   const auto places = static_cast<int>(digits);
-  if (method == "common" && !value.is<double>() && places >= 0) return value;
+  if (Integer integer = 0; method == "common" && value.to_integer(integer))
+    return integer_value(places >= 0 ? integer : rounded(integer, -places));
   if (!std::isfinite(number)) return number;
   if (method == "common") return rounded(number, places);
   const double unit = std::pow(10.0, places);

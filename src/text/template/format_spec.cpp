@@ -103,6 +103,25 @@ std::string printed_float(double number, const char* type, std::size_t precision
   return {buffer.data(), static_cast<std::size_t>(length)};
 }
 
+/// Of no type but a precision: CPython's "%g" that keeps ".0", so the exponent begins one digit sooner.
+std::string short_digits(double number, std::size_t asked, bool alternate) {
+  const std::size_t precision = std::max<std::size_t>(asked, 1);
+  if (!std::isfinite(number)) return printed_float(number, "g", precision, alternate);
+  std::string text = printed_float(number, "e", precision - 1, alternate);
+  const std::size_t cut = text.find('e');
+  const int exponent = std::stoi(text.substr(cut + 1));
+  if (exponent >= -4 && exponent < static_cast<int>(precision) - 1) {
+    text = printed_float(number, "g", precision, alternate);
+    return text.find('.') == std::string::npos ? text + ".0" : text;
+  }
+  std::string digits = text.substr(0, cut);
+  if (!alternate && digits.find('.') != std::string::npos) {
+    digits.erase(digits.find_last_not_of('0') + 1);
+    if (digits.back() == '.') digits.pop_back();
+  }
+  return digits + text.substr(cut);
+}
+
 std::string float_digits(double number, const Spec& spec) {
   if (spec.type == 0 && !spec.precision) {
     std::string text = float_text(number);
@@ -110,9 +129,10 @@ std::string float_digits(double number, const Spec& spec) {
       text.insert(std::min(text.find('e'), text.size()), ".");
     return text;
   }
+  if (spec.type == 0) return short_digits(number, *spec.precision, spec.alternate);
   const std::size_t precision = spec.precision.value_or(6);
   if (spec.type == '%') return printed_float(number * 100, "f", precision, spec.alternate) + "%";
-  const char type[] = {spec.type == 0 || spec.type == 'n' ? 'g' : spec.type, 0};
+  const char type[] = {spec.type == 'n' ? 'g' : spec.type, 0};
   return printed_float(number, type, precision, spec.alternate);
 }
 

@@ -150,6 +150,12 @@ bool is_letter(char32_t letter) {
 bool is_decimal(char32_t letter) {
   return category(letter) == UTF8PROC_CATEGORY_ND;
 }
+int decimal_value(char32_t letter) {
+  // Digits of a writing system stand in a row from 0 to 9; only the mathematical ones follow one another.
+  char32_t first = letter;
+  while (first > 0 && is_decimal(first - 1)) --first;
+  return static_cast<int>((letter - first) % 10);
+}
 bool is_digit(char32_t letter) {
   return is_decimal(letter) || letter == 0xB2 || letter == 0xB3 || letter == 0xB9 || letter == 0x2070 ||
          (letter >= 0x2074 && letter <= 0x2079) || (letter >= 0x2080 && letter <= 0x2089);

@@ -13,6 +13,8 @@ bool is_printable(char32_t letter);
 bool is_letter(char32_t letter);
 bool is_digit(char32_t letter);    // of any writing system, superscripts too
 bool is_decimal(char32_t letter);  // category Nd
+/// The digit that a letter of category Nd is.
+int decimal_value(char32_t letter);
 bool is_numeric(char32_t letter);
 bool is_upper(char32_t letter);
 bool is_lower(char32_t letter);

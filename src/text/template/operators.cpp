@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 
 #include "letters.hpp"
 #include "runtime.hpp"
@@ -59,7 +60,19 @@ Integer power_of(Integer base, Integer exponent) {
 double float_remainder(double left, double right) {
   if (right == 0) throw Failure("float modulo");
   const double rest = std::fmod(left, right);
-  return rest != 0 && (rest < 0) != (right < 0) ? rest + right : rest;
+  if (rest == 0) return std::copysign(0.0, right);
+  return (rest < 0) != (right < 0) ? rest + right : rest;
+}
+
+/// As CPython's float_floor_div: 1.0 // 0.1 is 9.
+double float_floor_divided(double left, double right) {
+  if (right == 0) throw Failure("float floor division by zero");
+  const double rest = std::fmod(left, right);
+  double quotient = (left - rest) / right;
+  if (rest != 0 && (right < 0) != (rest < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(0.0, left / right);
+  const double whole = std::floor(quotient);
+  return quotient - whole > 0.5 ? whole + 1 : whole;
 }
 
 Value operate_floats(Operator op, double left, double right) {
@@ -74,8 +87,7 @@ Value operate_floats(Operator op, double left, double right) {
       if (right == 0) throw Failure("division by zero");
       return left / right;
     case Operator::kFloorDivide:
-      if (right == 0) throw Failure("float floor division by zero");
-      return std::floor((left - float_remainder(left, right)) / right + 0.0);
+      return float_floor_divided(left, right);
     case Operator::kModulo:
       return float_remainder(left, right);
     case Operator::kPower:
@@ -85,6 +97,8 @@ Value operate_floats(Operator op, double left, double right) {
   const double result = std::pow(left, right);
   if (std::isnan(result) && !std::isnan(left) && !std::isnan(right))
     throw Failure("a power is a complex number");
+  if (std::isinf(result) && std::isfinite(left) && std::isfinite(right))
+    throw Failure("Numerical result out of range");
   return result;
 }
 
@@ -166,6 +180,32 @@ Value added(Meter& meter, const Value& left, const Value& right) {
   refuse(Operator::kAdd, left, right);
 }
 
+/// Exact: a double does not hold every integer. Unordered beside NaN.
+std::partial_ordering order_of(Integer integer, double number) {
+  if (std::isnan(number)) return std::partial_ordering::unordered;
+  if (std::abs(number) >= 0x1p126 * 2) return 0.0 <=> number;
+  const double whole = std::trunc(number);
+  const auto other = static_cast<Integer>(whole);
+  if (integer != other) return integer < other ? std::partial_ordering::less : std::partial_ordering::greater;
+  return whole <=> number;
+}
+
+/// Of numbers alone.
+std::optional<std::partial_ordering> order_of(const Value& left, const Value& right) {
+  Integer a = 0;
+  Integer b = 0;
+  const double* x = left.as<double>();
+  const double* y = right.as<double>();
+  const bool integers[] = {left.to_integer(a), right.to_integer(b)};
+  if ((x == nullptr && !integers[0]) || (y == nullptr && !integers[1])) return std::nullopt;
+  if (x != nullptr && y != nullptr) return *x <=> *y;
+  if (x == nullptr && y == nullptr)
+    return a < b    ? std::partial_ordering::less
+           : a == b ? std::partial_ordering::equivalent
+                    : std::partial_ordering::greater;
+  return x == nullptr ? order_of(a, *y) : 0 <=> order_of(b, *x);
+}
+
 bool equal_items(Meter& meter, const std::vector<Value>& left, const std::vector<Value>& right) {
   return std::ranges::equal(left, right, [&](const Value& a, const Value& b) { return equal(meter, a, b); });
 }
@@ -225,12 +265,9 @@ Value negative(const Value& value) {
 bool equal(Meter& meter, const Value& left, const Value& right) {
   meter.step();
   if (left.is_undefined() || right.is_undefined()) return left.is_undefined() && right.is_undefined();
-  Integer a = 0;
-  Integer b = 0;
-  if (left.to_integer(a) && right.to_integer(b)) return a == b;
-  double x = 0;
-  double y = 0;
-  if (left.to_number(x)) return right.to_number(y) && x == y;
+  if (const auto order = order_of(left, right)) return *order == 0;
+  double number = 0;
+  if (left.to_number(number)) return false;
   if (const std::string* text = left.text()) {
     const std::string* other = right.text();
     if (other == nullptr || text->size() != other->size()) return false;
@@ -252,12 +289,7 @@ bool less(Meter& meter, const Value& left, const Value& right) {
   meter.step();
   require_defined(left);
   require_defined(right);
-  Integer a = 0;
-  Integer b = 0;
-  if (left.to_integer(a) && right.to_integer(b)) return a < b;
-  double x = 0;
-  double y = 0;
-  if (left.to_number(x) && right.to_number(y)) return x < y;
+  if (const auto order = order_of(left, right)) return *order < 0;
   if (left.text() != nullptr && right.text() != nullptr) {
     meter.scan(std::min(left.text()->size(), right.text()->size()));
     return *left.text() < *right.text();

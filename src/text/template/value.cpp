@@ -17,7 +17,7 @@ std::string key_text(const Value& key) {
   Integer integer = 0;
   if (key.to_integer(integer)) return "i" + integer_text(integer);
   if (const double* number = key.as<double>()) {
-    if (std::trunc(*number) == *number && std::abs(*number) < 1e30)
+    if (std::trunc(*number) == *number && std::abs(*number) < 1e38)
       return "i" + integer_text(static_cast<Integer>(*number));
     return "f" + float_text(*number);
   }

@@ -107,7 +107,7 @@ struct Data {
   std::string text;
 };
 struct Print {
-  ExpressionPtr value;
+  std::vector<ExpressionPtr> values;
 };
 struct If {
   std::vector<std::pair<ExpressionPtr, Body>> branches;

@@ -179,6 +179,12 @@ Value Renderer::called_function(Function function, const Arguments& arguments) {
       const Bound bound("raise_exception", arguments, {"message"}, 1);
       throw Failure(str(meter_, bound[0]), true);
     }
+    case Function::kCycler:
+      throw Failure("the function cycler is not implemented");
+    case Function::kJoiner:
+      throw Failure("the function joiner is not implemented");
+    case Function::kLipsum:
+      throw Failure("the function lipsum is not implemented");
     case Function::kDict:
       break;
   }

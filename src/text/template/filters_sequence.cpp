@@ -175,14 +175,14 @@ Value sum(Meter& meter, const Value& value, const Arguments& arguments) {
 
 Value batch(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound bound("batch", arguments, {"linecount", "fill_with"}, 1);
-  const Integer size = std::clamp<Integer>(bound.integer(0, 1), 1, 100'000);
+  const Integer size = std::clamp<Integer>(bound.integer(0, 1), -1, 100'000);
   std::vector<Value> rows;
   std::vector<Value> row;
   for (Value& item : iterated(meter, value)) {
     if (static_cast<Integer>(row.size()) == size) rows.push_back(sequence_value(std::exchange(row, {})));
     row.push_back(std::move(item));
   }
-  if (!row.empty() && bound.given(1) && !bound[1].is_none()) {
+  if (!row.empty() && static_cast<Integer>(row.size()) < size && bound.given(1) && !bound[1].is_none()) {
     meter.make(static_cast<std::size_t>(size) * sizeof(Value));
     row.resize(static_cast<std::size_t>(size), bound[1]);
   }

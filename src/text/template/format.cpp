@@ -38,6 +38,8 @@ class BraceFormat {
   }
 
  private:
+  enum class Numbering { kNone, kAutomatic, kManual };
+
   std::string until(std::string_view ends) {
     const std::size_t begin = at_;
     at_ = std::min(format_.find_first_of(ends, at_), format_.size());
@@ -64,8 +66,10 @@ class BraceFormat {
       c = next("expected '}' before end of string");
     }
     if (c != '}') throw Failure("a field of a format string does not end with '}', or holds another");
-    if (conversion == 'r' || conversion == 'a')
+    if (conversion == 'r')
       value = text_value(repr(meter_, value));
+    else if (conversion == 'a')
+      value = text_value(ascii(meter_, value));
     else if (conversion == 's')
       value = text_value(str(meter_, value));
     else if (conversion != 0)
@@ -79,6 +83,10 @@ class BraceFormat {
 
   Value argument(const std::string& name) {
     if (name.empty() || name.find_first_not_of("0123456789") == std::string::npos) {
+      const Numbering numbering = name.empty() ? Numbering::kAutomatic : Numbering::kManual;
+      if (numbering_ != Numbering::kNone && numbering_ != numbering)
+        throw Failure("cannot switch from manual field specification to automatic field numbering");
+      numbering_ = numbering;
       std::size_t at = 0;
       const std::size_t place = name.empty() ? next_argument_++ : format_number(name, at);
       if (place < arguments_.positional.size()) return arguments_.positional[place];
@@ -108,6 +116,7 @@ class BraceFormat {
   bool escapes_;
   std::size_t at_ = 0;
   std::size_t next_argument_ = 0;
+  Numbering numbering_ = Numbering::kNone;
 };
 
 // ---- text % values ----------------------------------------------------------------------------------------
@@ -206,7 +215,9 @@ class PercentFormat {
 
   std::string shown(const Value& value, char type) {
     const Text* text = value.as<Text>();
-    const std::string result = type == 's' ? str(meter_, value) : repr(meter_, value);
+    const std::string result = type == 's'   ? str(meter_, value)
+                               : type == 'r' ? repr(meter_, value)
+                                             : ascii(meter_, value);
     const bool is_marked = type == 's' && text != nullptr && text->safe;
     return escapes_ && !is_marked ? escaped(result) : result;
   }

@@ -8,6 +8,8 @@
 #include <functional>
 #include <utf8proc.h>
 
+#include "special_letters.hpp"
+
 namespace moeloom::jinja {
 namespace {
 
@@ -25,12 +27,11 @@ char32_t to_title(char32_t letter) {
   return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(letter)));
 }
 
-/// utf8proc maps one letter to one; the commonest that becomes two is ß.
+/// utf8proc maps one letter to one.
 void append_upper(std::string& text, char32_t letter, bool title) {
-  if (letter == 0xDF)
-    text += title ? "Ss" : "SS";
-  else
-    append_utf8(text, title ? to_title(letter) : to_upper(letter));
+  const auto several = title ? several_title(letter) : several_upper(letter);
+  if (!several) return append_utf8(text, title ? to_title(letter) : to_upper(letter));
+  for (const char32_t each : *several) append_utf8(text, each);
 }
 
 bool has_case(char32_t letter) {
@@ -157,12 +158,12 @@ int decimal_value(char32_t letter) {
   return static_cast<int>((letter - first) % 10);
 }
 bool is_digit(char32_t letter) {
-  return is_decimal(letter) || letter == 0xB2 || letter == 0xB3 || letter == 0xB9 || letter == 0x2070 ||
-         (letter >= 0x2074 && letter <= 0x2079) || (letter >= 0x2080 && letter <= 0x2089);
+  return is_decimal(letter) || is_other_digit(letter);
 }
 bool is_numeric(char32_t letter) {
   const utf8proc_category_t kind = category(letter);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
+  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO ||
+         is_number_ideograph(letter);
 }
 bool is_upper(char32_t letter) {
   return utf8proc_isupper(static_cast<utf8proc_int32_t>(letter)) != 0;
@@ -176,12 +177,29 @@ bool is_identifier(std::string_view text) {
   for (std::size_t at = 0; at < text.size(); first = false) {
     const char32_t letter = next_code_point(text, at);
     const utf8proc_category_t kind = category(letter);
-    const bool begins = letter == '_' || is_letter(letter) || kind == UTF8PROC_CATEGORY_NL;
-    const bool follows = kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_MC ||
-                         kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_PC;
+    const IdentifierRule rule = identifier_rule(letter);
+    const bool by_category = letter == '_' || is_letter(letter) || kind == UTF8PROC_CATEGORY_NL;
+    const bool begins = rule == IdentifierRule::kCategory ? by_category : rule == IdentifierRule::kAlways;
+    const bool follows = rule == IdentifierRule::kFollows || kind == UTF8PROC_CATEGORY_MN ||
+                         kind == UTF8PROC_CATEGORY_MC || kind == UTF8PROC_CATEGORY_ND ||
+                         kind == UTF8PROC_CATEGORY_PC;
     if (!begins && (first || !follows)) return false;
   }
   return !text.empty();
+}
+
+bool is_titled(std::string_view text) {
+  bool inside = false;
+  bool any = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t letter = next_code_point(text, at);
+    const bool small = is_lower(letter);
+    const bool begins = is_upper(letter) || category(letter) == UTF8PROC_CATEGORY_LT;
+    if (begins ? inside : small && !inside) return false;
+    inside = begins || small;
+    any = any || inside;
+  }
+  return any;
 }
 
 std::string upper(std::string_view text) {
@@ -218,8 +236,10 @@ std::string case_swapped(std::string_view text) {
   return mapped(text, [text](std::string& to, char32_t letter, std::size_t behind) {
     if (is_upper(letter))
       append_lower(to, letter, text, behind);
-    else
+    else if (is_lower(letter))
       append_upper(to, letter, false);
+    else
+      append_utf8(to, letter);
   });
 }
 

@@ -19,6 +19,8 @@ bool is_numeric(char32_t letter);
 bool is_upper(char32_t letter);
 bool is_lower(char32_t letter);
 bool is_identifier(std::string_view text);
+/// Whether each word begins with a capital and goes on with small letters.
+bool is_titled(std::string_view text);
 
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);

@@ -3,7 +3,9 @@
 #include "moeloom/text/utf8.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstdio>
 
 #include "letters.hpp"
 
@@ -295,10 +297,24 @@ class Lexer {
         append_octal(result, text, --at);
       else if (name == 'N')
         fail("an escape \\N{...} is not implemented");
+      else if (static_cast<unsigned char>(name) >= 0x80)
+        append_shown(result, text, --at);
       else if (name != '\n')
         (result += '\\') += name;
     }
     return result;
+  }
+
+  /// Jinja escapes what is outside of ASCII first; the backslash before that then escapes the escape.
+  static void append_shown(std::string& result, std::string_view text, std::size_t& at) {
+    const auto code = static_cast<std::uint32_t>(next_code_point(text, at));
+    std::array<char, 16> shown = {};
+    std::snprintf(shown.data(), shown.size(),
+                  code < 0x100     ? "\\x%02x"
+                  : code < 0x10000 ? "\\u%04x"
+                                   : "\\U%08x",
+                  code);
+    result += shown.data();
   }
 
   void append_code(std::string& result, std::string_view text, std::size_t& at, std::size_t digits) const {

@@ -32,7 +32,7 @@ class StatementParser {
         body.push_back({line, Data{tokens_.next().text}});
       } else if (tokens_.is(TokenKind::kPrintBegin)) {
         tokens_.next();
-        body.push_back({line, Print{settled(expressions_.tuple())}});
+        body.push_back({line, print(settled(expressions_.tuple()))});
         tokens_.expect(TokenKind::kPrintEnd, "'}}'");
       } else {
         tokens_.expect(TokenKind::kBlockBegin, "a block");
@@ -69,6 +69,21 @@ class StatementParser {
     return expression;
   }
 
+  static Print print(ExpressionPtr value) {
+    Print node;
+    node.values.push_back(std::move(value));
+    return node;
+  }
+
+  Print print_statement() {
+    Print node;
+    while (!tokens_.is(TokenKind::kBlockEnd)) {
+      if (!node.values.empty()) tokens_.expect_sign(",");
+      node.values.push_back(settled(expressions_.expression()));
+    }
+    return node;
+  }
+
   Statement statement() {
     const Token tag = tokens_.next();
     if (tag.kind != TokenKind::kName) tokens_.fail("expected the name of a tag");
@@ -82,7 +97,7 @@ class StatementParser {
     if (name == "filter") return {line, filter_statement()};
     if (name == "with") return {line, with_statement()};
     if (name == "generation") return {line, generation_statement()};
-    if (name == "print") return {line, Print{settled(expressions_.tuple())}};
+    if (name == "print") return {line, print_statement()};
     if (name == "break" || name == "continue") {
       if (loops_ == 0) tokens_.fail("'" + name + "' outside of a loop");
       return name == "break" ? Statement{line, Break{}} : Statement{line, Continue{}};
@@ -110,6 +125,7 @@ class StatementParser {
 
   For for_statement() {
     For node;
+    ++fors_;
     node.target = target(false);
     tokens_.expect_name("in");
     node.iterable = settled(expressions_.tuple(false));
@@ -122,6 +138,7 @@ class StatementParser {
     --loops_;
     if (tokens_.take_name("else")) node.otherwise = block({"endfor"});
     tokens_.expect_name("endfor");
+    --fors_;
     expressions_.set_soft(soft);
     return node;
   }
@@ -142,6 +159,10 @@ class StatementParser {
     }
     target.name = new_name();
     if (with_namespace && tokens_.take_sign(".")) target.attribute = tokens_.expect_any_name();
+    const bool is_loop =
+        target.attribute.empty() && program_.names[static_cast<std::size_t>(target.name)] == "loop";
+    if (is_loop && fors_ > 0 && !in_with_)
+      tokens_.fail("Can't assign to special loop variable in for-loop target");
     return target;
   }
 
@@ -201,6 +222,8 @@ class StatementParser {
   void parameters(MacroNode& node) {
     for (bool first = true; !tokens_.is_sign(")"); first = false) {
       if (!first) tokens_.expect_sign(",");
+      if (std::ranges::find(node.parameter_names, tokens_.current().text) != node.parameter_names.end())
+        tokens_.fail("duplicate argument '" + tokens_.current().text + "' in function definition");
       node.parameter_names.push_back(tokens_.current().text);
       node.parameters.push_back(new_name());
       if (tokens_.take_sign("="))
@@ -243,7 +266,9 @@ class StatementParser {
     With node;
     while (!tokens_.is(TokenKind::kBlockEnd)) {
       if (!node.values.empty()) tokens_.expect_sign(",");
+      in_with_ = true;
       Target to = one_target(false);
+      in_with_ = false;
       tokens_.expect_sign("=");
       node.values.emplace_back(std::move(to), settled(expressions_.expression()));
     }
@@ -266,6 +291,8 @@ class StatementParser {
   ExpressionParser expressions_;
   int depth_ = 0;
   int loops_ = 0;
+  int fors_ = 0;  // around, also around a macro
+  bool in_with_ = false;
 };
 
 }  // namespace

@@ -34,6 +34,16 @@ std::pair<std::string, int> shortest_digits(double number) {
   return {digits, power};
 }
 
+/// As Python's backslashreplace.
+void append_escaped(std::string& text, std::uint32_t number) {
+  if (number < 0x100)
+    append_hex(text, "\\x", number, 2);
+  else if (number < 0x10000)
+    append_hex(text, "\\u", number, 4);
+  else
+    append_hex(text, "\\U", number, 8);
+}
+
 void append_quoted_letter(std::string& text, char32_t letter, char quote) {
   const auto number = static_cast<std::uint32_t>(letter);
   if (letter == static_cast<char32_t>(quote) || letter == '\\')
@@ -46,12 +56,8 @@ void append_quoted_letter(std::string& text, char32_t letter, char quote) {
     text += "\\t";
   else if (is_printable(letter))
     append_utf8(text, letter);
-  else if (number < 0x100)
-    append_hex(text, "\\x", number, 2);
-  else if (number < 0x10000)
-    append_hex(text, "\\u", number, 4);
   else
-    append_hex(text, "\\U", number, 8);
+    append_escaped(text, number);
 }
 
 std::string python_quoted(std::string_view text) {
@@ -326,6 +332,20 @@ std::string repr(Meter& meter, const Value& value) {
   Printer printer(meter);
   printer.print(value);
   return std::move(printer).text();
+}
+
+std::string ascii(Meter& meter, const Value& value) {
+  const std::string shown = repr(meter, value);
+  std::string result;
+  for (std::size_t at = 0; at < shown.size();) {
+    const char32_t letter = next_code_point(shown, at);
+    if (letter < 0x80)
+      result += static_cast<char>(letter);
+    else
+      append_escaped(result, static_cast<std::uint32_t>(letter));
+  }
+  meter.make(result.size());
+  return result;
 }
 
 std::string json_text(Meter& meter, const Value& value, const JsonStyle& style) {

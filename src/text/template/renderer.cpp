@@ -6,11 +6,11 @@
 namespace moeloom::jinja {
 namespace {
 
-constexpr std::pair<std::string_view, Function> kFunctions[] = {{"range", Function::kRange},
-                                                                {"dict", Function::kDict},
-                                                                {"namespace", Function::kNamespace},
-                                                                {"raise_exception", Function::kRaise},
-                                                                {"strftime_now", Function::kClock}};
+constexpr std::pair<std::string_view, Function> kFunctions[] = {
+    {"range", Function::kRange},         {"dict", Function::kDict},
+    {"namespace", Function::kNamespace}, {"raise_exception", Function::kRaise},
+    {"strftime_now", Function::kClock},  {"cycler", Function::kCycler},
+    {"joiner", Function::kJoiner},       {"lipsum", Function::kLipsum}};
 
 NameId id_in(const Program& program, std::string_view name) {
   const auto found = program.ids.find(name);
@@ -100,7 +100,7 @@ Renderer::Flow Renderer::run(const Data& node, const ScopePtr&) {
 }
 
 Renderer::Flow Renderer::run(const Print& node, const ScopePtr& scope) {
-  put(str(meter_, evaluate(*node.value, scope)));
+  for (const ExpressionPtr& value : node.values) put(str(meter_, evaluate(*value, scope)));
   return Flow::kNext;
 }
 

@@ -19,6 +19,8 @@ std::string float_text(double number);
 /// Python's str; nothing for what is undefined.
 std::string str(Meter& meter, const Value& value);
 std::string repr(Meter& meter, const Value& value);
+/// repr with escapes for what is outside of ASCII.
+std::string ascii(Meter& meter, const Value& value);
 
 struct JsonStyle {
   bool ensure_ascii = false;

@@ -196,28 +196,34 @@ Value join(const CallOn& call) {
   return text_value(std::move(text), call.safe);
 }
 
-/// [begin, end) in bytes of what two optional arguments, code points as in a slice, leave.
-std::string_view window(const CallOn& call, const Bound& bound, std::size_t& begin_letters) {
+/// What two optional arguments, code points as in a slice, leave; none where they leave no place, which does
+/// not hold the empty text either.
+std::optional<std::string_view> window(const CallOn& call, const Bound& bound, std::size_t& begin_letters) {
   const auto count = static_cast<Integer>(count_code_points(call.text));
   const auto place = [&](std::size_t i, Integer otherwise) {
     const Integer asked = bound[i].is_none() ? otherwise : bound.integer(i, otherwise);
-    return static_cast<std::size_t>(std::clamp<Integer>(asked < 0 ? asked + count : asked, 0, count));
+    return std::max<Integer>(asked < 0 ? asked + count : asked, 0);
   };
-  begin_letters = place(1, 0);
+  const Integer first = place(1, 0);
+  const Integer last = std::min(place(2, count), count);
+  if (first > last) return std::nullopt;
+  begin_letters = static_cast<std::size_t>(first);
   const std::size_t begin = byte_of(call.text, begin_letters);
-  const std::size_t end = std::max(begin, byte_of(call.text, place(2, count)));
-  return std::string_view(call.text).substr(begin, end - begin);
+  return std::string_view(call.text).substr(begin,
+                                            byte_of(call.text, static_cast<std::size_t>(last)) - begin);
 }
 
 Value find(const CallOn& call) {
   const Bound bound(call.name.c_str(), call.arguments, {"sub", "start", "end"}, 1);
   const std::string part = call.argument(bound[0]);
   std::size_t before = 0;
-  const std::string_view text = window(call, bound, before);
-  if (call.name == "count") return integer_value(static_cast<Integer>(count_in(text, part)));
-  const std::size_t at = call.name.starts_with('r') ? rfind_in(text, part) : find_in(text, part);
+  const std::optional<std::string_view> text = window(call, bound, before);
+  if (call.name == "count") return integer_value(text ? static_cast<Integer>(count_in(*text, part)) : 0);
+  const std::size_t at = !text                        ? kNowhere
+                         : call.name.starts_with('r') ? rfind_in(*text, part)
+                                                      : find_in(*text, part);
   if (at != kNowhere)
-    return integer_value(static_cast<Integer>(before + count_code_points(text.substr(0, at))));
+    return integer_value(static_cast<Integer>(before + count_code_points(text->substr(0, at))));
   if (call.name.ends_with("index")) throw Failure("substring not found");
   return integer_value(-1);
 }
@@ -225,10 +231,10 @@ Value find(const CallOn& call) {
 Value starts_or_ends(const CallOn& call) {
   const Bound bound(call.name.c_str(), call.arguments, {"prefix", "start", "end"}, 1);
   std::size_t before = 0;
-  const std::string_view text = window(call, bound, before);
+  const std::optional<std::string_view> text = window(call, bound, before);
   const auto holds = [&](const Value& part) {
     const std::string wanted = call.argument(part);
-    return call.name == "startswith" ? text.starts_with(wanted) : text.ends_with(wanted);
+    return text && (call.name == "startswith" ? text->starts_with(wanted) : text->ends_with(wanted));
   };
   const Sequence* several = bound[0].sequence();
   if (several == nullptr || several->kind != Sequence::Kind::kTuple) return holds(bound[0]);
@@ -304,7 +310,7 @@ Value has_only_case(const CallOn& call) {
 
 Value is_title(const CallOn& call) {
   const Bound none(call.name.c_str(), call.arguments, {});
-  return titled(call.text) == call.text && lower(call.text) != call.text;
+  return is_titled(call.text);
 }
 
 Value is_ascii(const CallOn& call) {

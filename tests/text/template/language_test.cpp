@@ -90,7 +90,7 @@ TEST(Language, EscapesWhatIsPutIntoAMarkedText) {
        {"{{ ('{} {a} {!r} {:5}|'|safe).format('<', '>', '<', a='&') }}",
         "&lt; &amp; &#39;&gt;&#39; &lt;    |"},
        {"{{ ('{}{!r}'|safe).format('<b>'|safe, '<'|safe) }}", "<b>Markup(&#39;&lt;&#39;)"},
-       {"{{ ('{}{0[0]}'|safe).format(['<']) }}", "[&#39;&lt;&#39;]&lt;"},
+       {"{{ ('{0}{0[0]}'|safe).format(['<']) }}", "[&#39;&lt;&#39;]&lt;"},
        {"{{ (('<a>'|safe)|reverse) + '<' }}{{ (('<a>'|safe)|truncate(9)) + '<' }}", ">a<&lt;<a>&lt;"},
        {"{{ (('<a> abcdef ghijkl mno'|safe)|truncate(9, true, '<')) + '<' }}", "<a> abcd&lt;&lt;"},
        {"{{ ('abcdef <'|truncate(4, true, '>'|safe, 0)) + '<' }}", "abc>&lt;"}});
@@ -163,6 +163,81 @@ TEST(Language, ReadsNumbersAsPythonOrSaysThatTheyDoNotFit) {
   expect_errors({{"{{ 1e39|int }}", "does not fit"},
                  {"{{ '1e50'|int }}", "does not fit"},
                  {"{% set f = 'inf' %}{{ f|float|int }}", "cannot convert float infinity"}});
+}
+
+// ---- letters ----------------------------------------------------------------------------------------------
+
+TEST(Language, MakesOneLetterSeveralWhereUnicodeDoes) {
+  expect_texts(
+      {{"{{ 'ŉ'.upper() }} {{ 'ﬁx'.upper() }} {{ 'ᾳ'.upper() }} {{ 'ᾀᾯ'.upper() }} {{ 'ß և'|upper }}",
+        "ʼN FIX ΑΙ ἈΙὯΙ SS ԵՒ"},
+       {"{{ 'ﬁx ŉ'.title() }} {{ 'ᾀ'.title() }} {{ 'ﬄa'|capitalize }} {{ 'ßa'.title() }}",
+        "Fix ʼN ᾈ Ffla Ssa"},
+       {"{{ 'ﬁAβ'.swapcase() }} {{ 'ǅ'.swapcase() }}", "FIaΒ ǅ"}});
+}
+
+TEST(Language, KnowsDigitsNumbersTitlesAndIdentifiersOfEveryScript) {
+  expect_texts({{"{{ '①⓿፩'.isdigit() }}{{ '⑩'.isdigit() }}{{ '三億'.isnumeric() }}{{ '三'.isdigit() }}{{ "
+                 "'三山'.isnumeric() }}",
+                 "TrueFalseTrueFalseFalse"},
+                {"{{ 'Ab Cd'.istitle() }}{{ 'AbC'.istitle() }}{{ 'A1B'.istitle() }}{{ 'ℂ'.istitle() }}{{ "
+                 "'ǅa'.istitle() }}{{ ''.istitle() }}",
+                 "TrueFalseTrueTrueTrueFalse"},
+                {"{{ '℘'.isidentifier() }}{{ 'a·'.isidentifier() }}{{ '·'.isidentifier() }}{{ "
+                 "'aำ'.isidentifier() }}{{ 'ำ'.isidentifier() }}{{ 'aͺ'.isidentifier() }}",
+                 "TrueTrueFalseTrueFalseFalse"}});
+}
+
+TEST(Language, FindsTheEmptyTextWithinItsBoundsAlone) {
+  expect_texts(
+      {{"{{ 'abc'.find('', 5) }}|{{ 'abc'.find('', 3) }}|{{ 'abc'.rfind('', 5) }}|{{ 'abc'.find('', 2, 1) }}",
+        "-1|3|-1|-1"},
+       {"{{ 'abc'.count('', 5) }}|{{ 'abc'.count('', 3) }}|{{ 'abc'.startswith('', 5) }}|{{ "
+        "'abc'.endswith('', 2, 1) }}",
+        "0|1|False|False"},
+       {"{{ 'abc'.find('b', 1, -1) }}|{{ 'abc'.rfind('', 1, 2) }}", "1|2"}});
+  expect_errors({{"{{ 'abc'.index('', 5) }}", "substring not found"}});
+}
+
+TEST(Language, EscapesWhatIsNotAscii) {
+  expect_texts(
+      {{"{{ '%a' % ['é', '日', '😀'] }}{{ '{!a:>10}'.format('é') }}{{ '%.4a' % 'é' }}",
+        R"(['\xe9', '\u65e5', '\U0001f600']    '\xe9''\xe)"},
+       {R"({{ '\é' }} {{ '\日x' }} {{ '\😀' }} {{ '\d' }} {{ '\\é' }})", R"(\xe9 \u65e5x \U0001f600 \d \é)"}});
+}
+
+// ---- what Jinja refuses too, or does in a way of its own
+// ---------------------------------------------------
+
+TEST(Language, PrintsSeveralValuesOfAPrintTag) {
+  expect_texts({{"{% print 1, 2 %}|{% print (1, 2) %}|{% print 'a', none, [1] %}|{% print %}",
+                 "12|(1, 2)|aNone[1]|"}});
+  expect_errors({{"{% print 1, %}", "expected an expression"}});
+}
+
+TEST(Language, BatchesOfNoneAndOfLess) {
+  expect_texts({{"{{ [1,2,3]|batch(0)|list }}{{ []|batch(0)|list }}", "[[], [1, 2, 3]][]"},
+                {"{{ [1,2,3]|batch(-1, 'x')|list }}{{ [1,2,3]|batch(2, 'x')|list }}",
+                 "[[1, 2, 3]][[1, 2], [3, 'x']]"}});
+}
+
+TEST(Language, RefusesWhatJinjaRefuses) {
+  expect_texts({{"{{ cycler is defined }}{{ joiner is defined }}{{ lipsum is defined }}{% set cycler = 3 "
+                 "%}{{ cycler }}",
+                 "TrueTrueTrue3"},
+                {"{{ '{a} {}'.format(1, a=2) }}{{ nobody|truncate }}{{ [1]|truncate }}", "2 1[1]"},
+                {"{% for i in [1] %}{% with loop = 2 %}{{ loop }}{% endwith %}{% endfor %}{% set loop = 3 "
+                 "%}{{ loop }}",
+                 "23"}});
+  expect_errors({{"{{ cycler('a').next() }}", "the function cycler is not implemented"},
+                 {"{{ 5|indent }}", "not int"},
+                 {"{{ none|indent }}", "not NoneType"},
+                 {"{{ none|truncate }}", "object of type 'NoneType' has no len()"},
+                 {"{{ '{} {0}'.format(1) }}", "cannot switch"},
+                 {"{{ '{0} {}'.format(1) }}", "cannot switch"}});
+  expect_errors({{"{% macro m(a, a) %}{% endmacro %}", "duplicate argument 'a'"},
+                 {"{% for loop in [1] %}{% endfor %}", "special loop variable"},
+                 {"{% for i in [1] %}{% set loop = 3 %}{% endfor %}", "special loop variable"}});
 }
 
 }  // namespace

@@ -32,9 +32,10 @@ Value missing(const Value& value, const std::string* name, bool refused = false)
   return Undefined{name, type_name(value), refused};
 }
 
-std::optional<Value> own_attribute(const Value& value, const std::string& name) {
+std::optional<Value> own_attribute(Meter& meter, const Value& value, const std::string& name) {
   if (is_hidden(name)) return missing(value, &name, true);
   if (Namespace* const* space = value.as<Namespace*>()) {
+    meter.pass((*space)->members.size());
     for (const auto& [member, held] : (*space)->members)
       if (member == name) return held;
     return std::nullopt;
@@ -64,6 +65,7 @@ std::optional<std::size_t> place_of(Integer index, std::size_t size) {
 std::optional<Value> own_item(Meter& meter, const Value& value, const Value& key) {
   if (const Dict* dict = value.dict()) {
     if (is_list(key) || key.dict() != nullptr) return std::nullopt;
+    scan_key(meter, key);
     const Value* member = key.is_undefined() ? nullptr : dict->find(key);
     return member == nullptr ? std::nullopt : std::optional(*member);
   }
@@ -136,9 +138,9 @@ std::string join_names(std::initializer_list<std::string_view> names) {
 
 }  // namespace
 
-Value attribute_of(const Value& value, const std::string& name) {
+Value attribute_of(Meter& meter, const Value& value, const std::string& name) {
   require_defined(value);
-  if (std::optional<Value> own = own_attribute(value, name)) return *std::move(own);
+  if (std::optional<Value> own = own_attribute(meter, value, name)) return *std::move(own);
   if (const Dict* dict = value.dict())
     if (const Value* member = dict->find(std::string_view(name))) return *member;
   return missing(value, &name);
@@ -149,7 +151,7 @@ Value item_of(Meter& meter, const Value& value, const Value& key) {
   if (std::optional<Value> own = own_item(meter, value, key)) return *std::move(own);
   const std::string* name = key.text();
   if (name == nullptr) return missing(value, nullptr);
-  std::optional<Value> attribute = own_attribute(value, *name);
+  std::optional<Value> attribute = own_attribute(meter, value, *name);
   if (!attribute) return missing(value, nullptr);
   // The name of a key does not outlive the key.
   if (const Undefined* undefined = attribute->as<Undefined>())
@@ -178,6 +180,7 @@ Value slice_of(Meter& meter, const Value& value, const Value& begin, const Value
 Value attribute_path(Meter& meter, const Value& value, const Value& path) {
   const std::string* names = path.text();
   if (names == nullptr) return item_of(meter, value, path);
+  meter.scan(names->size());
   Value result = value;
   for (std::size_t begin = 0; begin <= names->size();) {
     const std::size_t end = std::min(names->find('.', begin), names->size());

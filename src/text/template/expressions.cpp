@@ -32,7 +32,7 @@ Value Renderer::of(const Constant& node, const ScopePtr&) {
 }
 
 Value Renderer::of(const Name& node, const ScopePtr& scope) {
-  if (const Value* value = scope->find(node.id)) return *value;
+  if (const Value* value = scope->find(node.id, meter_)) return *value;
   return Undefined{&program_.names[static_cast<std::size_t>(node.id)], nullptr, false};
 }
 
@@ -50,13 +50,14 @@ Value Renderer::of(const DictOf& node, const ScopePtr& scope) {
   meter_.make(sizeof(Dict) + node.members.size() * kBytesOfMember);
   for (const auto& [key, value] : node.members) {
     Value name = evaluate(*key, scope);
+    scan_key(meter_, name);
     dict.set(std::move(name), evaluate(*value, scope));
   }
   return dict_value(std::move(dict));
 }
 
 Value Renderer::of(const AttributeOf& node, const ScopePtr& scope) {
-  return attribute_of(evaluate(*node.object, scope), node.name);
+  return attribute_of(meter_, evaluate(*node.object, scope), node.name);
 }
 
 Value Renderer::of(const ItemOf& node, const ScopePtr& scope) {
@@ -193,7 +194,10 @@ Value Renderer::called_function(Function function, const Arguments& arguments) {
   if (!arguments.positional.empty()) {
     const Dict* given = arguments.positional[0].dict();
     if (given == nullptr) throw Failure("dict() takes a dict or keyword arguments");
-    for (const auto& [key, value] : given->members()) dict.set(key, value);
+    for (const auto& [key, value] : given->members()) {
+      scan_key(meter_, key);
+      dict.set(key, value);
+    }
   }
   for (const auto& [name, value] : arguments.named) dict.set(text_value(name), value);
   constexpr std::size_t kBytesOfMember = 256;
@@ -205,8 +209,8 @@ Value Renderer::new_namespace(const Arguments& arguments) {
   Namespace space;
   const auto set = [&](const std::string& name, const Value& value) {
     meter_.make(sizeof(Value) + name.size());
-    const auto known =
-        std::ranges::find(space.members, name, [](const auto& member) { return member.first; });
+    meter_.pass(space.members.size());
+    const auto known = std::ranges::find(space.members, name, &std::pair<std::string, Value>::first);
     if (known != space.members.end())
       known->second = value;
     else
@@ -234,12 +238,13 @@ void Renderer::bind_rest(const Macro& macro, const Arguments& arguments, Scope& 
   Dict named;
   Value caller;
   for (const auto& [name, value] : arguments.named) {
+    meter_.pass(node.parameter_names.size());
     const auto place = std::ranges::find(node.parameter_names, name);
     if (place != node.parameter_names.end()) {
       const auto i = static_cast<std::size_t>(place - node.parameter_names.begin());
       if (i < arguments.positional.size())
         throw Failure("macro '" + node.name + "' got '" + name + "' twice");
-      scope.set(node.parameters[i], value);
+      scope.set(node.parameters[i], value, meter_);
     } else if (node.takes_caller && name == kSpecialNames[2]) {
       caller = value;
     } else if (node.takes_all_named) {
@@ -249,9 +254,9 @@ void Renderer::bind_rest(const Macro& macro, const Arguments& arguments, Scope& 
     }
   }
   if (node.takes_all_positional)
-    scope.set(special_names_[0], sequence_value(std::move(rest), Sequence::Kind::kTuple));
-  if (node.takes_all_named) scope.set(special_names_[1], dict_value(std::move(named)));
-  if (node.takes_caller) scope.set(special_names_[2], std::move(caller));
+    scope.set(special_names_[0], sequence_value(std::move(rest), Sequence::Kind::kTuple), meter_);
+  if (node.takes_all_named) scope.set(special_names_[1], dict_value(std::move(named)), meter_);
+  if (node.takes_caller) scope.set(special_names_[2], std::move(caller), meter_);
 }
 
 ScopePtr Renderer::macro_scope(const Macro& macro, const Arguments& arguments) {
@@ -259,15 +264,18 @@ ScopePtr Renderer::macro_scope(const Macro& macro, const Arguments& arguments) {
   ScopePtr scope = inner(macro.scope);
   const std::size_t count = node.parameters.size();
   for (std::size_t i = 0; i < std::min(count, arguments.positional.size()); ++i)
-    scope->set(node.parameters[i], arguments.positional[i]);
+    scope->set(node.parameters[i], arguments.positional[i], meter_);
   bind_rest(macro, arguments, *scope);
   const std::size_t required = count - node.defaults.size();
   for (std::size_t i = 0; i < count; ++i) {
+    meter_.pass(scope->names.size());
     const bool given =
         std::ranges::any_of(scope->names, [&](const auto& each) { return each.first == node.parameters[i]; });
     if (given) continue;
-    scope->set(node.parameters[i], i < required ? Value(Undefined{&node.parameter_names[i], nullptr, false})
-                                                : evaluate(*node.defaults[i - required], scope));
+    scope->set(node.parameters[i],
+               i < required ? Value(Undefined{&node.parameter_names[i], nullptr, false})
+                            : evaluate(*node.defaults[i - required], scope),
+               meter_);
   }
   return scope;
 }

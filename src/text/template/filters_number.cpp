@@ -22,8 +22,12 @@ std::string plain(std::string_view text) {
   text = without_right(without_left(text, is_python_space), is_python_space);
   std::string digits;
   for (std::size_t at = 0, begin = 0; at < text.size(); begin = at) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      digits += text[at++];
+      continue;
+    }
     const char32_t letter = next_code_point(text, at);
-    if (letter > 0x7F && is_decimal(letter))
+    if (is_decimal(letter))
       digits += static_cast<char>('0' + decimal_value(letter));
     else
       digits += text.substr(begin, at - begin);
@@ -33,7 +37,8 @@ std::string plain(std::string_view text) {
 
 /// Python lets one underscore stand between digits. The others stay, and make it no number.
 template <typename IsDigit>
-std::string without_underscores(std::string_view text, const IsDigit& is_digit) {
+std::string without_underscores(std::string text, const IsDigit& is_digit) {
+  if (text.find('_') == std::string::npos) return text;
   std::string digits;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const bool joins =
@@ -102,7 +107,7 @@ std::optional<Integer> truncated(double number) {
   return static_cast<Integer>(number);
 }
 
-Value to_int(Meter&, const Value& value, const Arguments& arguments) {
+Value to_int(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   require_defined(value);
   const Value otherwise = bound.given(0) ? bound[0] : integer_value(0);
@@ -113,6 +118,7 @@ Value to_int(Meter&, const Value& value, const Arguments& arguments) {
   else if (const double* number = value.as<double>())
     result = truncated(*number);
   else if (const std::string* text = value.text()) {
+    scan_letters(meter, *text);
     result = parsed_integer(*text, bound.integer(1, 10));
     const std::optional<double> number = result ? std::nullopt : parsed_float(*text);
     if (number && std::isfinite(*number)) result = truncated(*number);
@@ -120,11 +126,12 @@ Value to_int(Meter&, const Value& value, const Arguments& arguments) {
   return result ? integer_value(*result) : otherwise;
 }
 
-Value to_float(Meter&, const Value& value, const Arguments& arguments) {
+Value to_float(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound bound("float", arguments, {"default"});
   require_defined(value);
   double number = 0;
   if (value.to_number(number)) return number;
+  if (value.text() != nullptr) scan_letters(meter, *value.text());
   const std::optional<double> parsed = value.text() == nullptr ? std::nullopt : parsed_float(*value.text());
   if (parsed) return *parsed;
   return bound.given(0) ? bound[0] : Value(0.0);

@@ -78,7 +78,7 @@ Value map(Meter& meter, const Value& value, const Arguments& arguments) {
   const Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
   std::vector<Value> items;
   for (const Value& item : iterated(meter, value)) {
-    meter.step();
+    meter.scan(item.text() == nullptr ? 0 : item.text()->size());
     items.push_back(filter->apply(meter, item, rest));
   }
   return sequence_value(std::move(items), Sequence::Kind::kGenerator);

@@ -74,6 +74,7 @@ Value unique(Meter& meter, const Value& value, const Arguments& arguments) {
   Dict seen;
   std::vector<Value> items;
   for (Keyed& each : with_keys(meter, value, bound[1], bound.flag(0, false))) {
+    scan_key(meter, each.key);
     if (seen.find(each.key) != nullptr) continue;
     seen.set(each.key, kNone);
     items.push_back(std::move(each.item));
@@ -190,10 +191,11 @@ Value batch(Meter& meter, const Value& value, const Arguments& arguments) {
   return sequence_value(std::move(rows), Kind::kGenerator);
 }
 
-Value attribute(Meter&, const Value& value, const Arguments& arguments) {
+Value attribute(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound bound("attr", arguments, {"name"}, 1);
   const std::string name = bound.text(0, "");
-  const Value held = attribute_of(value, name);
+  meter.scan(name.size());
+  const Value held = attribute_of(meter, value, name);
   // An attribute, never an item.
   if (held.is_undefined() || value.dict() == nullptr || held.is<Method>())
     return held.is_undefined() ? Value() : held;

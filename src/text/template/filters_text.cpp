@@ -25,6 +25,7 @@ template <std::string (*Map)(std::string_view)>
 Value mapped(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound none("a filter of letters", arguments, {});
   const Text text = soft_text(meter, value);
+  scan_letters(meter, *text.bytes);
   return made(meter, Map(*text.bytes), text.safe);
 }
 
@@ -37,6 +38,7 @@ bool begins_word_behind(char32_t letter) {
 Value title(Meter& meter, const Value& value, const Arguments& arguments) {
   const Bound none("title", arguments, {});
   const std::string text = str(meter, value);
+  scan_letters(meter, text);
   std::string result;
   bool begins = true;
   for (std::size_t at = 0, begin = 0; at < text.size(); begin = at) {
@@ -213,6 +215,7 @@ Value word_count(Meter& meter, const Value& value, const Arguments& arguments) {
   Integer words = 0;
   bool inside = false;
   const std::string text = str(meter, value);
+  scan_letters(meter, text);
   for (std::size_t at = 0; at < text.size();) {
     const char32_t letter = next_code_point(text, at);
     const bool is_word = is_letter(letter) || is_numeric(letter) || letter == '_';

@@ -50,6 +50,7 @@ Value call_dict(Meter& meter, const Value& self, const Dict& dict, const std::st
   if (name == "get") {
     if (!arguments.named.empty()) throw Failure("dict.get() takes no keyword arguments");
     const Bound bound("dict.get", arguments, {"key", "default"}, 1);
+    scan_key(meter, bound[0]);
     const Value* member = dict.find(bound[0]);
     if (member != nullptr) return *member;
     return bound.given(1) ? bound[1] : kNone;

@@ -213,6 +213,7 @@ bool equal_items(Meter& meter, const std::vector<Value>& left, const std::vector
 bool equal_dicts(Meter& meter, const Dict& left, const Dict& right) {
   if (left.members().size() != right.members().size()) return false;
   return std::ranges::all_of(left.members(), [&](const Dict::Member& member) {
+    scan_key(meter, member.first);
     const Value* other = right.find(member.first);
     return other != nullptr && equal(meter, member.second, *other);
   });
@@ -310,7 +311,10 @@ bool contains(Meter& meter, const Value& container, const Value& item) {
     meter.scan(text->size());
     return find_in(*text, *item.text()) != std::string_view::npos;
   }
-  if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
+  if (const Dict* dict = container.dict()) {
+    scan_key(meter, item);
+    return dict->find(item) != nullptr;
+  }
   if (const Sequence* sequence = container.sequence();
       sequence != nullptr && sequence->kind != Kind::kGenerator)
     return std::ranges::any_of(sequence->items, [&](const Value& each) { return equal(meter, each, item); });

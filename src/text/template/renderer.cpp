@@ -18,10 +18,10 @@ NameId id_in(const Program& program, std::string_view name) {
 }
 
 /// What every template finds, as far as this one names it.
-ScopePtr outermost(const Program& program, const ChatRequest& request) {
+ScopePtr outermost(const Program& program, const ChatRequest& request, Meter& meter) {
   auto scope = std::make_shared<Scope>();
   const auto set = [&](std::string_view name, const auto& make) {
-    if (const NameId id = id_in(program, name); id >= 0) scope->set(id, make());
+    if (const NameId id = id_in(program, name); id >= 0) scope->set(id, make(), meter);
   };
   for (const auto& [name, function] : kFunctions) set(name, [f = function] { return Value(f); });
   set("messages", [&] { return value_of(request.messages); });
@@ -34,7 +34,8 @@ ScopePtr outermost(const Program& program, const ChatRequest& request) {
 
 }  // namespace
 
-void Scope::set(NameId name, Value value) {
+void Scope::set(NameId name, Value value, Meter& meter) {
+  meter.pass(names.size());
   for (auto& [known, held] : names)
     if (known == name) {
       held = std::move(value);
@@ -43,10 +44,12 @@ void Scope::set(NameId name, Value value) {
   names.emplace_back(name, std::move(value));
 }
 
-const Value* Scope::find(NameId name) const {
-  for (const Scope* scope = this; scope != nullptr; scope = scope->outer.get())
+const Value* Scope::find(NameId name, Meter& meter) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->outer.get()) {
+    meter.pass(scope->names.size());
     for (const auto& [known, held] : scope->names)
       if (known == name) return &held;
+  }
   return nullptr;
 }
 
@@ -63,7 +66,7 @@ Renderer::Renderer(const Program& program, const ChatRequest& request)
 Renderer::~Renderer() = default;
 
 RenderedChat Renderer::render() {
-  run(program_.body, inner(outermost(program_, request_)));
+  run(program_.body, inner(outermost(program_, request_, meter_)));
   check_spans();
   return {std::move(output_), std::move(spans_), program_.marks_assistant};
 }
@@ -134,7 +137,7 @@ Renderer::Flow Renderer::run(const For& node, const ScopePtr& scope) {
     loop->previous = std::move(loop->current);
     loop->current = *std::exchange(loop->ahead, std::nullopt);
     const ScopePtr own = inner(scope);
-    if (loop_name_ >= 0) own->set(loop_name_, loop);
+    if (loop_name_ >= 0) own->set(loop_name_, loop, meter_);
     assign(node.target, loop->current, own);
     const Flow flow = run(node.body, own);
     if (flow == Flow::kBreak) break;
@@ -160,10 +163,11 @@ void Renderer::assign(const Target& target, Value value, const ScopePtr& scope) 
     for (std::size_t i = 0; i < parts.size(); ++i) assign(target.parts[i], std::move(parts[i]), scope);
     return;
   }
-  if (target.attribute.empty()) return scope->set(target.name, std::move(value));
-  const Value* holder = scope->find(target.name);
+  if (target.attribute.empty()) return scope->set(target.name, std::move(value), meter_);
+  const Value* holder = scope->find(target.name, meter_);
   Namespace* const* space = holder == nullptr ? nullptr : holder->as<Namespace*>();
   if (space == nullptr) throw Failure("cannot assign attribute on non-namespace object");
+  meter_.pass((*space)->members.size());
   for (auto& [name, held] : (*space)->members)
     if (name == target.attribute) {
       held = std::move(value);
@@ -221,7 +225,7 @@ const Macro* Renderer::new_macro(const MacroNode& node, ScopePtr scope) {
 }
 
 Renderer::Flow Renderer::run(const MacroDefinition& node, const ScopePtr& scope) {
-  scope->set(node.name, new_macro(*node.macro, scope));
+  scope->set(node.name, new_macro(*node.macro, scope), meter_);
   return Flow::kNext;
 }
 

@@ -15,8 +15,8 @@ struct Scope {
   std::shared_ptr<const Scope> outer;
   std::vector<std::pair<NameId, Value>> names;
 
-  void set(NameId name, Value value);
-  const Value* find(NameId name) const;
+  void set(NameId name, Value value, Meter& meter);
+  const Value* find(NameId name, Meter& meter) const;
 };
 using ScopePtr = std::shared_ptr<Scope>;
 

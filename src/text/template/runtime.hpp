@@ -35,6 +35,11 @@ std::string json_text(Meter& meter, const Value& value, const JsonStyle& style);
 /// With &, <, >, " and ' as entities.
 std::string escaped(std::string_view text);
 
+/// Before work on each code point, which takes longer than a look at each byte.
+inline void scan_letters(Meter& meter, std::string_view text) {
+  meter.scan(8 * text.size());
+}
+
 // ---- operators --------------------------------------------------------------------------------------------
 
 enum class Operator { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower };
@@ -56,7 +61,7 @@ std::optional<std::size_t> length_of(const Value& value);
 // ---- attributes and calls ---------------------------------------------------------------------------------
 
 /// value.name: attribute first, then item. Throws Failure for an undefined value. `name` outlives the result.
-Value attribute_of(const Value& value, const std::string& name);
+Value attribute_of(Meter& meter, const Value& value, const std::string& name);
 /// value[key]: item first, then attribute.
 Value item_of(Meter& meter, const Value& value, const Value& key);
 Value slice_of(Meter& meter, const Value& value, const Value& begin, const Value& end, const Value& step);

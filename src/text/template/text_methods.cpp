@@ -145,6 +145,7 @@ bool ends_line(char32_t letter) {
 Value splitlines(const CallOn& call) {
   const Bound bound("splitlines", call.arguments, {"keepends"});
   const std::string_view text = call.text;
+  scan_letters(call.meter, text);
   std::vector<std::string> lines;
   call.meter.make(text.size() * (sizeof(std::string) + 1));
   std::size_t begin = 0;
@@ -199,6 +200,8 @@ Value join(const CallOn& call) {
 /// What two optional arguments, code points as in a slice, leave; none where they leave no place, which does
 /// not hold the empty text either.
 std::optional<std::string_view> window(const CallOn& call, const Bound& bound, std::size_t& begin_letters) {
+  if (!bound.given(1) && !bound.given(2)) return call.text;
+  scan_letters(call.meter, call.text);
   const auto count = static_cast<Integer>(count_code_points(call.text));
   const auto place = [&](std::size_t i, Integer otherwise) {
     const Integer asked = bound[i].is_none() ? otherwise : bound.integer(i, otherwise);
@@ -281,12 +284,14 @@ Value zfill(const CallOn& call) {
 template <std::string (*Map)(std::string_view)>
 Value mapped(const CallOn& call) {
   const Bound none(call.name.c_str(), call.arguments, {});
+  scan_letters(call.meter, call.text);
   return call.made(Map(call.text));
 }
 
 template <bool (*Holds)(char32_t)>
 Value all_are(const CallOn& call) {
   const Bound none(call.name.c_str(), call.arguments, {});
+  scan_letters(call.meter, call.text);
   for (std::size_t at = 0; at < call.text.size();)
     if (!Holds(next_code_point(call.text, at))) return false;
   return !call.text.empty();
@@ -299,6 +304,7 @@ bool is_letter_or_digit(char32_t letter) {
 template <bool (*Is)(char32_t), bool (*IsOther)(char32_t)>
 Value has_only_case(const CallOn& call) {
   const Bound none(call.name.c_str(), call.arguments, {});
+  scan_letters(call.meter, call.text);
   bool any = false;
   for (std::size_t at = 0; at < call.text.size();) {
     const char32_t letter = next_code_point(call.text, at);
@@ -310,6 +316,7 @@ Value has_only_case(const CallOn& call) {
 
 Value is_title(const CallOn& call) {
   const Bound none(call.name.c_str(), call.arguments, {});
+  scan_letters(call.meter, call.text);
   return is_titled(call.text);
 }
 
@@ -318,6 +325,7 @@ Value is_ascii(const CallOn& call) {
 }
 
 Value is_an_identifier(const CallOn& call) {
+  scan_letters(call.meter, call.text);
   return is_identifier(call.text);
 }
 

@@ -103,6 +103,12 @@ const Value* Dict::find(const Value& key) const {
   return place == places_.end() ? nullptr : &members_[place->second].second;
 }
 
+void scan_key(Meter& meter, const Value& key) {
+  if (const std::string* text = key.text()) return meter.scan(text->size());
+  if (const Sequence* tuple = key.sequence(); tuple != nullptr && tuple->kind == Sequence::Kind::kTuple)
+    for (const Value& item : tuple->items) scan_key(meter, item);
+}
+
 Value text_value(std::string text, bool safe) {
   return Text{std::make_shared<const std::string>(std::move(text)), safe};
 }

@@ -136,6 +136,10 @@ class Meter {
   void scan(std::size_t bytes) {
     take(steps_, 1 + bytes / 512, "the template takes more steps than a render may");
   }
+  /// Passing so many names in search of one.
+  void pass(std::size_t names) {
+    take(steps_, names / 64, "the template takes more steps than a render may");
+  }
   /// Making so many.
   void make(std::size_t bytes) { take(bytes_, bytes, "the template makes more text than a render may"); }
 
@@ -159,6 +163,8 @@ Value value_of(const JsonValue& json);
 const char* type_name(const Value& value);
 /// What Python says when an undefined value is used.
 std::string undefined_complaint(const Undefined& value);
+/// Before a dict looks for the key, whose texts it copies and hashes.
+void scan_key(Meter& meter, const Value& key);
 bool truth(const Value& value);
 int depth_of(const Value& value);
 

@@ -25,11 +25,17 @@ struct CallOn {
     meter.make(result.size());
     return text_value(std::move(result), safe);
   }
-  /// An argument beside a marked text is escaped.
-  std::string argument(const Value& value) const {
+  std::string argument(const Value& value) const { return *of_text(value).bytes; }
+  /// What gets into a marked text is escaped; what is looked for in it is not.
+  std::string inserted(const Value& value) const {
+    const Text& other = of_text(value);
+    return safe && !other.safe ? escaped(*other.bytes) : *other.bytes;
+  }
+
+  const Text& of_text(const Value& value) const {
     const Text* other = value.as<Text>();
     if (other == nullptr) throw Failure("str." + name + "() takes str, not " + type_name(value));
-    return safe && !other->safe ? escaped(*other->bytes) : *other->bytes;
+    return *other;
   }
 };
 
@@ -175,7 +181,7 @@ Value partition(const CallOn& call) {
 Value replace(const CallOn& call) {
   const Bound bound("replace", call.arguments, {"old", "new", "count"}, 2);
   const std::string part = call.argument(bound[0]);
-  const std::string by = call.argument(bound[1]);
+  const std::string by = call.inserted(bound[1]);
   const Integer asked = bound.integer(2, -1);
   call.meter.make(call.text.size() + count_in(call.text, part) * by.size());
   return call.made(replaced(call.text, part, by, asked < 0 ? kEvery : static_cast<std::size_t>(asked)));
@@ -188,7 +194,7 @@ Value join(const CallOn& call) {
   for (const Value& item : iterated(call.meter, bound[0])) {
     if (item.text() == nullptr)
       throw Failure(std::string("expected str instance, ") + type_name(item) + " found");
-    const std::string part = call.argument(item);
+    const std::string part = call.inserted(item);
     call.meter.make(part.size() + call.text.size());
     if (!first) text += call.text;
     first = false;
@@ -255,7 +261,7 @@ Value without_affix(const CallOn& call) {
 
 Value justify(const CallOn& call) {
   const Bound bound(call.name.c_str(), call.arguments, {"width", "fillchar"}, 1);
-  const std::string fill = bound.text(1, " ");
+  const std::string fill = bound.given(1) ? call.inserted(bound[1]) : " ";
   if (count_code_points(fill) != 1) throw Failure("The fill character must be exactly one character long");
   const auto letters = static_cast<Integer>(count_code_points(call.text));
   const Integer missing = std::clamp<Integer>(bound.integer(0, 0) - letters, 0, Integer{1} << 40);

@@ -65,6 +65,19 @@ TEST(Language, EscapesWhatIsPutIntoAMarkedText) {
                  {"{{ ('{:5}|'|safe).format('<'|safe) }}", "Unsupported format specification for Markup."}});
 }
 
+TEST(Language, LooksInAMarkedTextForWhatIsNotEscaped) {
+  expect_texts(
+      {{"{{ ('<a>'|safe).replace('<', '<<') }}|{{ ('<a>'|safe).find('<') }}|{{ ('<a>'|safe).startswith('<') "
+        "}}",
+        "&lt;&lt;a>|0|True"},
+       {"{{ ('<a>'|safe).strip('<') }}|{{ ('a<b'|safe).split('<') }}|{{ ('&lt;'|safe).replace('<', 'x') }}",
+        "a>|[Markup('a'), Markup('b')]|&lt;"},
+       {"{{ ('<a>'|safe)|trim('<') }}|{{ ('a'|safe).replace('a', '<'|safe) }}|{{ ('a'|safe).join(['<', '<']) "
+        "}}",
+        "a>|<|&lt;a&lt;"}});
+  expect_errors({{"{{ ('a'|safe).center(3, '<') }}", "exactly one character"}});
+}
+
 TEST(Language, PrintsWhatIsUndefinedInAList) {
   expect_texts({{"{{ [nobody] }}{{ {'a': nobody} }}{{ (nobody,) }}{{ '%r' % nobody }}{{ nobody }}",
                  "[Undefined]{'a': Undefined}(Undefined,)Undefined"}});

@@ -22,16 +22,16 @@ std::vector<Index> places_of(const ParameterStore& store, Index& size) {
   return places;
 }
 
-bool is_starved(const ParameterSpec& spec, Index expert, const std::vector<std::vector<Index>>& rows) {
-  return spec.placement == Placement::kExperts && spec.layer < std::ssize(rows) &&
-         expert < std::ssize(rows[at(spec.layer)]) && rows[at(spec.layer)][at(expert)] == 0;
+bool is_starved(const ParameterSpec& spec, Index expert, const std::vector<std::vector<Index>>& steps) {
+  return spec.placement == Placement::kExperts && spec.layer < std::ssize(steps) &&
+         expert < std::ssize(steps[at(spec.layer)]) && steps[at(spec.layer)][at(expert)] < 2;
 }
 
 }  // namespace
 
 std::vector<NoGradient> without_gradient(const ParameterStore& store, ShardedOptimizer& optimizer,
                                          const Mesh& mesh,
-                                         const std::vector<std::vector<Index>>& rows_so_far) {
+                                         const std::vector<std::vector<Index>>& steps_with_rows) {
   Index size = 0;
   const std::vector<Index> places = places_of(store, size);
   std::vector<std::int64_t> learnt(at(size), 0);
@@ -49,7 +49,7 @@ std::vector<NoGradient> without_gradient(const ParameterStore& store, ShardedOpt
       if (learnt[at(places[p] + group)] == 0)
         found.push_back({.parameter = spec.name,
                          .expert = spec.placement == Placement::kExperts ? group : -1,
-                         .starved = is_starved(spec, group, rows_so_far)});
+                         .starved = is_starved(spec, group, steps_with_rows)});
   }
   return found;
 }

@@ -12,14 +12,14 @@ namespace moeloom {
 struct NoGradient {
   std::string parameter;
   Index expert = -1;     // by global id; -1: a weight of all ranks
-  bool starved = false;  // the expert got no row either, so that there was nothing to learn from
+  bool starved = false;  // in fewer than two steps a row of the expert was there to learn from
 };
 
-/// By second moments that are still zero. rows_so_far: rows that each expert got in those steps, by
-/// [layer][global expert]. After at least two updates of an adapter, whose A learns from the second on.
+/// By second moments that are still zero. steps_with_rows: those in which an expert got rows, by
+/// [layer][global expert]. An adapter's A learns from the second on, when its B is not zero any more.
 /// Collective over the world; the same list on every rank, by parameter and expert.
 std::vector<NoGradient> without_gradient(const ParameterStore& store, ShardedOptimizer& optimizer,
                                          const Mesh& mesh,
-                                         const std::vector<std::vector<Index>>& rows_so_far);
+                                         const std::vector<std::vector<Index>>& steps_with_rows);
 
 }  // namespace moeloom

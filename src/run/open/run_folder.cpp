@@ -23,7 +23,7 @@ fs::path real_path(const fs::path& path) {
 }
 
 void remove_old_run(const fs::path& folder) {
-  for (const fs::path& checkpoint : checkpoints_of(folder)) fs::remove_all(checkpoint);
+  remove_checkpoints_after(folder, -1);
   for (const char* name :
        {"metrics.jsonl", kReportFile, "train.log", "train.conf", "stall.json", "restarts.jsonl"})
     fs::remove(folder / name);
@@ -76,6 +76,10 @@ void check_run_folder(const RunOptions& run) {
        (run.resume.empty() ? "; go on with it by `resume` " + folder + ", "
                            : " that `resume` " + run.resume.string() + " does not go on with; ") +
        "choose another `run`, or replace it by `overwrite`"});
+}
+
+bool overwrites(const RunOptions& run, const fs::path& model) {
+  return run.overwrite && is_checkpoint(model) && real_path(model).parent_path() == real_path(run.folder);
 }
 
 void make_run_folder(const fs::path& folder) {

@@ -18,6 +18,9 @@ bool lacks_its_end(const RunOptions& run);
 /// Throws ConfigError for a folder that holds another run, and for --overwrite of the run that is resumed.
 void check_run_folder(const RunOptions& run);
 
+/// Whether --overwrite would remove that model, which the run needs to the end.
+bool overwrites(const RunOptions& run, const std::filesystem::path& model);
+
 /// Throws IoError.
 void make_run_folder(const std::filesystem::path& folder);
 /// Writes train.conf into the folder, which is this job's; with --overwrite an old run in it is removed.

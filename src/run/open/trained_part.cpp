@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "fields/adapter_text.hpp"
+#include "open/run_folder.hpp"
 #include "open/run_settings.hpp"
 
 namespace moeloom {
@@ -82,6 +83,9 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
 
 void open_trained_part(const TrainOptions& options, RunInputs& inputs, Violations& violations) {
   open_adapter(options, inputs, violations);
+  if (const auto& adapter = inputs.config.adapter; adapter && overwrites(options.run, adapter->base))
+    violations.add("`overwrite` would remove " + adapter->base.string() +
+                   ", which the adapter adds to; choose another `run`");
   open_frozen(options, inputs, violations);
 }
 

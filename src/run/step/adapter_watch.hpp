@@ -13,9 +13,9 @@ class AdapterWatch {
   AdapterWatch(const OpenedRun& run, const ParameterStore& store, ShardedOptimizer& optimizer)
       : run_(run), store_(store), optimizer_(optimizer) {}
 
-  /// After each step: counts what an adapter's experts got. After the tenth, which every factor has learnt
-  /// from, warns of experts that no token chose, and throws AgreedError for another factor without a
-  /// gradient. Collective.
+  /// After each step: counts what an adapter's experts got. After the tenth that was not skipped it warns of
+  /// experts that learnt nothing yet, and throws AgreedError where no expert did, or for another factor
+  /// without a gradient. Collective.
   void step(const StepReport& report);
 
  private:
@@ -25,7 +25,7 @@ class AdapterWatch {
   const ParameterStore& store_;
   ShardedOptimizer& optimizer_;
   Index steps_ = 0;
-  std::vector<std::vector<Index>> rows_;  // [layer][E]
+  std::vector<std::vector<Index>> steps_with_rows_;  // [layer][E]
 };
 
 }  // namespace moeloom

@@ -100,27 +100,37 @@ void plan_routing(const OpenedRun& run, RunRouting& routing) {
                     .with("reason", "`force-routing`: no router chooses, for measurements"));
 }
 
-std::vector<std::string> leave_other_course(const OpenedRun& run) {
-  std::vector<std::string> left;
+OtherCourse leave_other_course(const OpenedRun& run) {
+  OtherCourse left;
   agree(run.world(), [&] {
     if (!run.is_rank_0() || !goes_on_in_its_folder(run.options.run)) return;
     std::filesystem::remove(
         run.file(kReportFile));  // of fewer steps: whoever finds one takes the run as ended
+    for (const auto& [checkpoint, reason] : run.inputs.start->passed_over) {
+      set_aside({checkpoint});
+      left.aside.push_back(checkpoint.filename().string());
+    }
     for (const auto& checkpoint : remove_checkpoints_after(run.options.run.folder, run.first_step()))
-      left.push_back(checkpoint.filename().string());
+      left.removed.push_back(checkpoint.filename().string());
   });
   return left;
 }
 
-void tell_folder(const OpenedRun& run, const std::vector<std::string>& left) {
+void tell_folder(const OpenedRun& run, const OtherCourse& left) {
   const RunInputs& inputs = run.inputs;
   if (run.host.open_file) run.host.open_file(run.file("train.log"), inputs.resumes);
   if (inputs.start)
     for (const Event& warning : start_warnings(*inputs.start)) run.log.record(warning);
   if (const auto warning = inputs.lock->warning()) run.log.warn(*warning);
-  if (left.empty()) return;
+  for (const std::string& checkpoint : left.aside)
+    run.log.info(
+        Event()
+            .with("kept", run.file((kDamagedPrefix + checkpoint).c_str()).string())
+            .with("reason",
+                  "it was damaged, or could not be read; the run does not use it: look, and remove it"));
+  if (left.removed.empty()) return;
   run.log.info(Event()
-                   .with("removed", joined(left))
+                   .with("removed", joined(left.removed))
                    .with("reason", "later than step " + std::to_string(run.first_step()) +
                                        ", from which the run takes another course"));
 }

@@ -21,12 +21,18 @@ void load_weights(const OpenedRun& run, TrainingState& model);
 void plan_trace(const OpenedRun& run, std::optional<Trace>& trace);
 void plan_routing(const OpenedRun& run, RunRouting& routing);
 
-/// What a resumed run did after the step that it goes on from is no longer its past -> names of checkpoints
-/// that went; rank 0. Checkpoints go before metrics: a kill between the two leaves lines too many, which the
-/// next resume drops. Collective; throws AgreedError.
-std::vector<std::string> leave_other_course(const OpenedRun& run);
+/// Names of checkpoints.
+struct OtherCourse {
+  std::vector<std::string> removed;
+  std::vector<std::string> aside;  // damaged ones, which have other names now
+};
+
+/// What a resumed run did after the step that it goes on from is no longer its past -> what went; rank 0.
+/// Checkpoints go before metrics: a kill between the two leaves lines too many, which the next resume drops.
+/// Collective; throws AgreedError.
+OtherCourse leave_other_course(const OpenedRun& run);
 
 /// Rank 0: has the host open the log in the run's folder, which is this job's, and says what it found there.
-void tell_folder(const OpenedRun& run, const std::vector<std::string>& left);
+void tell_folder(const OpenedRun& run, const OtherCourse& left);
 
 }  // namespace moeloom

@@ -96,7 +96,7 @@ void TrainRun::begin() {
   });
   if (trace_) trace_->open();
   routing_.start();
-  const std::vector<std::string> left = leave_other_course(run_);
+  const OtherCourse left = leave_other_course(run_);
   agree(run_.world(), [&] {
     saver_.open();
     recorder_.open();

@@ -167,6 +167,7 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeItIsUsed) {
       << resumed.output;
   EXPECT_EQ(count_of(read_bytes(path("run/train.log")), "damaged="), 2u);
   EXPECT_EQ(losses("run"), whole);
+  EXPECT_TRUE(fs::exists(path("run/damaged-checkpoint-6/optimizer.safetensors"))) << resumed.output;
 }
 
 TEST_F(Resume, ACheckpointFromBeforeManifestsIsUsedWithAWord) {

@@ -94,13 +94,15 @@ TEST(RunFolder, OverwriteRemovesWhatStartsBeforeHaveLeft) {
   for (const char* name : {"ended", "stall"}) fs::create_directory(folder / name);
   write_bytes(folder / "ended" / "rank-0", "1 0 h train\n");
   write_bytes(folder / "elastic", "`ep` 4\n");
+  fs::remove(make_checkpoint(folder.path(), "checkpoint-20") / "model.safetensors");
   TrainOptions options;
   options.run.folder = folder.path();
   begin_run_folder(options);
   EXPECT_TRUE(fs::exists(folder / "elastic"));
   options.run.overwrite = true;
   begin_run_folder(options);
-  for (const char* name : {"elastic", "ended", "stall"}) EXPECT_FALSE(fs::exists(folder / name)) << name;
+  for (const char* name : {"elastic", "ended", "stall", "checkpoint-20"})
+    EXPECT_FALSE(fs::exists(folder / name)) << name;
 }
 
 TEST(ModelFolder, StartsFromInitialWeightsOnlyWhereNoneAreThere) {

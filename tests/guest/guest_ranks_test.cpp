@@ -9,7 +9,9 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 
+#include "support/expect_error.hpp"
 #include "support/shared_folder.hpp"
 #include <gtest/gtest.h>
 
@@ -77,6 +79,62 @@ TEST_F(ModelOnRanks, ABatchThatOneRankGotWrongIsRefusedByAllAndTheNextRuns) {
   }
   EXPECT_TRUE(std::isnan(model.evaluate({}))) << "nothing has no mean";
   EXPECT_EQ(model.steps(), 1);
+}
+
+TEST_F(ModelOnRanks, EachSettingThatDiffersIsRefusedByAll) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const ModelSettings same{.batch = {.sequences = 8 * world_.size(), .length = 8}};
+  const std::vector<std::pair<const char*, std::function<void(ModelSettings&)>>> changes = {
+      {"sequences", [](auto& s) { s.batch.sequences *= 2; }},
+      {"length", [](auto& s) { s.batch.length = 4; }},
+      {"micro_batches", [](auto& s) { s.batch.micro_batches = 2; }},
+      {"exact", [](auto& s) { s.batch.exact = 1; }},
+      {"optimizer", [](auto& s) { s.keeping.optimizer = OptimizerKind::kMuon; }},
+      {"moments", [](auto& s) { s.keeping.moments = MomentFormat::kBf16; }},
+      {"masters", [](auto& s) { s.keeping.masters = Storage::kBf16; }},
+      {"gradients", [](auto& s) { s.keeping.gradients = Storage::kBf16; }},
+      {"recompute", [](auto& s) { s.keeping.recompute = Recompute::kBlock; }},
+      {"shard_dense", [](auto& s) { s.keeping.shard_dense = true; }},
+      {"offload", [](auto& s) { s.keeping.offload = "/disk"; }},
+      {"dispatcher", [](auto& s) { s.exchange.dispatcher = DispatcherKind::kAlltoall; }},
+      {"combine", [](auto& s) { s.exchange.combine = CombineMode::kFast; }},
+      {"wire", [](auto& s) { s.exchange.wire = WireDType::kBf16; }},
+      {"chunks", [](auto& s) { s.exchange.chunks = 0; }},
+      {"overlap_reduce", [](auto& s) { s.exchange.overlap_reduce = false; }},
+      {"overlap_gather", [](auto& s) { s.exchange.overlap_gather = false; }},
+      {"rebalance", [](auto& s) { s.exchange.rebalance = true; }},
+      {"kernels", [](auto& s) { s.kernels = "none"; }},
+      {"gmm", [](auto& s) { s.gmm = GmmRequest::kForce; }},
+      {"dtype", [](auto& s) { s.dtype = DType::kBF16; }},
+      {"beta1", [](auto& s) { s.optimizer.adamw.beta1 = 0.5; }},
+      {"beta2", [](auto& s) { s.optimizer.adamw.beta2 = 0.5; }},
+      {"epsilon", [](auto& s) { s.optimizer.adamw.epsilon *= 1 + 1e-15; }},
+      {"weight_decay", [](auto& s) { s.optimizer.adamw.weight_decay = 0; }},
+      {"max_grad_norm", [](auto& s) { s.optimizer.max_grad_norm = 0; }},
+      {"decay_all", [](auto& s) { s.optimizer.decay_all = true; }},
+      {"starved", [](auto& s) { s.optimizer.starved = StarvedExperts::kSkip; }},
+      {"peak", [](auto& s) { s.schedule.peak = 1; }},
+      {"warmup_steps", [](auto& s) { s.schedule.warmup_steps = 1; }},
+      {"total_steps", [](auto& s) { s.schedule.total_steps = 2; }},
+      {"final_fraction", [](auto& s) { s.schedule.final_fraction = 0; }},
+      {"expert_choice", [](auto& s) { s.routing.training.expert_choice = true; }},
+      {"capacity_factor", [](auto& s) { s.routing.training.capacity_factor = 2; }},
+      {"router dtype", [](auto& s) { s.routing.dtype = RouterDType::kFp64; }},
+      {"pooled", [](auto& s) { s.routing.balance.pooled = false; }},
+      {"over", [](auto& s) { s.routing.balance.over = BalanceOver::kSequence; }},
+      {"row_budget", [](auto& s) { s.routing.row_budget = 1000; }},
+      {"aux_loss_coef", [](auto& s) { s.aux_loss_coef = 1; }},
+      {"z_loss_coef", [](auto& s) { s.z_loss_coef = 1; }},
+      {"router_bias_rate", [](auto& s) { s.router_bias_rate = 1; }},
+      {"on_nan", [](auto& s) { s.on_nan = OnNan::kSkip; }},
+      {"seed", [](auto& s) { s.seed = 1; }}};
+  for (const auto& [name, change] : changes) {
+    ModelSettings mine = same;
+    if (is_last()) change(mine);
+    const std::string why = testing::message_of<AgreedError>([&] { Model(mesh(), small_model(), mine); });
+    EXPECT_NE(why.find("options or environment differ"), why.npos) << name << ": " << why;
+  }
+  EXPECT_EQ(Model(mesh(), small_model(), same).steps(), 0);
 }
 
 TEST_F(ModelOnRanks, SettingsThatDifferAreRefusedByAll) {

@@ -13,10 +13,10 @@
 #include <exception>
 #include <limits>
 #include <optional>
-#include <sstream>
 
 #include "open/run_decision.hpp"
 #include "open/run_setup.hpp"
+#include "step/settings_text.hpp"
 
 namespace moeloom {
 namespace {
@@ -81,15 +81,7 @@ void check_model(const Mesh& mesh, const ModelConfig& config, const ModelSetting
     if (!wrong.empty()) throw ConfigError(wrong);
     check_shape(settings.batch, mesh.world().size());
   });
-  std::ostringstream said;
-  said << config.to_document().dump() << ' ' << settings.seed << ' ' << settings.kernels << ' '
-       << std::hexfloat << settings.schedule.peak << ' ' << settings.schedule.warmup_steps << ' '
-       << settings.schedule.total_steps << ' ' << settings.schedule.final_fraction << ' '
-       << settings.aux_loss_coef << ' ' << settings.z_loss_coef << ' ' << settings.router_bias_rate << ' '
-       << settings.optimizer.adamw.weight_decay << ' ' << settings.optimizer.max_grad_norm << ' '
-       << settings.batch.sequences << ' ' << settings.batch.length << ' ' << settings.batch.micro_batches
-       << ' ' << settings.batch.exact;
-  require_same_on_all_ranks(said.str(), mesh.world());
+  require_same_on_all_ranks(config.to_document().dump() + settings_text(settings), mesh.world());
 }
 
 StepTokens tokens_of(const std::vector<Batch>& batches, const Communicator& world) {

@@ -1,5 +1,7 @@
 #include "train/collapse_watch.hpp"
 
+#include "moeloom/base/errors.hpp"
+
 #include <algorithm>
 #include <numeric>
 
@@ -21,20 +23,25 @@ double share_of_tokens(double way, Index top_k, Index num_experts) {
   return balance + way * (1 - balance);
 }
 
+CollapseWatch::CollapseWatch(const std::vector<Index>& top_k, CollapseRule rule) : rule_(rule) {
+  for (const Index experts : top_k) layers_.emplace_back().top_k = experts;
+}
+
 std::vector<CollapseEvent> CollapseWatch::step(Index step,
                                                const std::vector<std::vector<Index>>& chosen_per_expert) {
+  require(chosen_per_expert.size() <= layers_.size(), "a layer has no top_k");
   std::vector<CollapseEvent> events;
   for (std::size_t l = 0; l < chosen_per_expert.size(); ++l) {
     const std::vector<Index>& slots = chosen_per_expert[l];
     if (sum_of(slots) == 0) continue;
-    Layer& layer = layer_at(static_cast<Index>(l));
+    Layer& layer = layers_[l];
     count(slots, layer);
     CollapseEvent event = layer.told;
     event.layer = static_cast<Index>(l);
     event.step = step;
     event.begins = !layer.collapsed;
     if (event.begins ? !begins(slots, layer, event) : layer.sound_for < rule_.steps) continue;
-    event.share_of_tokens = share_of(slots[at(event.expert)], slots, top_k_);
+    event.share_of_tokens = share_of(slots[at(event.expert)], slots, layer.top_k);
     event.dead_experts = dead_in(layer);
     layer.collapsed = event.begins;
     layer.told = event;
@@ -45,25 +52,20 @@ std::vector<CollapseEvent> CollapseWatch::step(Index step,
 
 void CollapseWatch::resume(const std::vector<CollapseEvent>& told) {
   for (const CollapseEvent& event : told) {
-    Layer& layer = layer_at(event.layer);
+    Layer& layer = layers_[at(event.layer)];
     layer.collapsed = event.begins;
     layer.told = event;
   }
 }
 
-CollapseWatch::Layer& CollapseWatch::layer_at(Index layer) {
-  if (layer >= std::ssize(layers_)) layers_.resize(at(layer + 1));
-  return layers_[at(layer)];
-}
-
 void CollapseWatch::count(const std::vector<Index>& slots, Layer& layer) const {
   const Index experts = std::ssize(slots);
-  const double hot = share_of_tokens(rule_.hot_begins, top_k_, experts);
+  const double hot = share_of_tokens(rule_.hot_begins, layer.top_k, experts);
   layer.hot_for.resize(slots.size());
   layer.dead_for.resize(slots.size());
   const bool tells_of_dead = sum_of(slots) >= experts;
   for (std::size_t e = 0; e < slots.size(); ++e) {
-    layer.hot_for[e] = share_of(slots[e], slots, top_k_) > hot ? layer.hot_for[e] + 1 : 0;
+    layer.hot_for[e] = share_of(slots[e], slots, layer.top_k) > hot ? layer.hot_for[e] + 1 : 0;
     if (slots[e] > 0)
       layer.dead_for[e] = 0;
     else if (tells_of_dead)
@@ -95,9 +97,9 @@ bool CollapseWatch::begins(const std::vector<Index>& slots, const Layer& layer, 
 /// At most what ends a collapse, in this step.
 bool CollapseWatch::is_sound(const std::vector<Index>& slots, const Layer& layer) const {
   const Index experts = std::ssize(slots);
-  const double share = share_of(std::ranges::max(slots), slots, top_k_);
+  const double share = share_of(std::ranges::max(slots), slots, layer.top_k);
   const Index dead = dead_in(layer);
-  return share <= share_of_tokens(rule_.hot_ends, top_k_, experts) &&
+  return share <= share_of_tokens(rule_.hot_ends, layer.top_k, experts) &&
          (dead == 0 || static_cast<double>(dead) < rule_.dead_ends * static_cast<double>(experts));
 }
 

@@ -43,12 +43,12 @@ struct CollapseEvent {
 /// One of each layer at a time: what begins is not told again before it has ended.
 class CollapseWatch {
  public:
-  /// top_k: experts a token.
-  explicit CollapseWatch(Index top_k, CollapseRule rule = {}) : top_k_(top_k), rule_(rule) {}
+  /// top_k: experts a token of each layer; what it says of a dense one is not read.
+  explicit CollapseWatch(const std::vector<Index>& top_k, CollapseRule rule = {});
 
-  /// After each step that was not skipped: StepReport's chosen_per_expert. Layers without slots keep what is
-  /// known of them; a step with fewer slots than experts tells nothing of dead ones. -> what begins or ends
-  /// with this step, by layer.
+  /// After each step that was not skipped: StepReport's chosen_per_expert, of no more layers than were
+  /// said. Layers without slots keep what is known of them; a step with fewer slots than experts tells
+  /// nothing of dead ones. -> what begins or ends with this step, by layer.
   std::vector<CollapseEvent> step(Index step, const std::vector<std::vector<Index>>& chosen_per_expert);
 
   /// Takes up what an earlier part of the run told, in its order. How long signs have held is not known.
@@ -58,6 +58,7 @@ class CollapseWatch {
 
  private:
   struct Layer {
+    Index top_k = 0;
     std::vector<Index> hot_for;   // [E]: steps in a row
     std::vector<Index> dead_for;  // [E]
     Index sound_for = 0;
@@ -65,13 +66,11 @@ class CollapseWatch {
     CollapseEvent told;  // how it began
   };
 
-  Layer& layer_at(Index layer);
   void count(const std::vector<Index>& slots, Layer& layer) const;
   bool begins(const std::vector<Index>& slots, const Layer& layer, CollapseEvent& event) const;
   bool is_sound(const std::vector<Index>& slots, const Layer& layer) const;
   Index dead_in(const Layer& layer) const;
 
-  Index top_k_;
   CollapseRule rule_;
   std::vector<Layer> layers_;
 };

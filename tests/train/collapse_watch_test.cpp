@@ -25,7 +25,7 @@ RowCounts rows_with_dead(Index count) {
 /// A watch with its clock.
 class Watched {
  public:
-  explicit Watched(Index top_k = 2) : watch(top_k, kRule) {}
+  explicit Watched(const std::vector<Index>& top_k = {2, 2, 2}) : watch(top_k, kRule) {}
 
   std::vector<CollapseEvent> step(const std::vector<RowCounts>& rows) { return watch.step(next_++, rows); }
   /// All that is told in `count` steps that are alike.
@@ -145,7 +145,7 @@ TEST(CollapseWatch, DenseLayersAndLayersWithoutRowsTellNothing) {
 
 TEST(CollapseWatch, WhereEveryTokenVisitsEveryExpertThereIsNoCollapse) {
   for (const Index experts : {1, 3}) {
-    Watched run(experts);
+    Watched run({experts});
     EXPECT_TRUE(run.steps(50, {RowCounts(at(experts), 100)}).empty()) << experts;
   }
 }
@@ -156,6 +156,21 @@ TEST(CollapseWatch, TellsEachLayerByItself) {
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[0].layer, 0);
   EXPECT_EQ(told[1].layer, 2);
+}
+
+/// As HunYuan's, whose layers differ in it: 16 experts, 1000 tokens.
+TEST(CollapseWatch, JudgesALayerByItsOwnNumberOfExpertsAToken) {
+  const RowCounts of_top_8(16, 500);
+  RowCounts of_top_2(16, 120);
+  of_top_2[0] = 200;  // a fifth of the tokens
+  Watched run({8, 2});
+  EXPECT_TRUE(run.steps(50, {of_top_8, of_top_2}).empty());
+  of_top_2.assign(16, 80);
+  of_top_2[0] = 800;
+  const auto begun = run.steps(50, {of_top_8, of_top_2});
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_EQ(begun[0].layer, 1);
+  EXPECT_DOUBLE_EQ(begun[0].share_of_tokens, 0.8);
 }
 
 TEST(CollapseWatch, AResumedRunTellsNothingTwice) {

@@ -7,6 +7,17 @@
 #include "summary/run_report.hpp"
 
 namespace moeloom {
+namespace {
+
+std::vector<Index> top_k_of_layers(const ModelConfig& config) {
+  std::vector<Index> top_k;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) top_k.push_back(config.top_k(layer));
+  return top_k;
+}
+
+}  // namespace
+
+Recorder::Recorder(const OpenedRun& run) : run_(run), collapse_watch_(top_k_of_layers(run.inputs.config)) {}
 
 void Recorder::open() {
   start_seconds_ = wall_clock() - run_.host.started;

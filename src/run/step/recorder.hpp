@@ -13,8 +13,7 @@ namespace moeloom {
 class Recorder {
  public:
   /// run: until it has gone.
-  explicit Recorder(const OpenedRun& run)
-      : run_(run), collapse_watch_(run.inputs.config.num_experts_per_tok) {}
+  explicit Recorder(const OpenedRun& run);
 
   /// The run's folder is there, and steps begin: goes on with what it tells of the steps before. Rank 0
   /// throws IoError.

@@ -76,14 +76,15 @@ std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedR
 }
 
 void RunRouting::force(Workload workload, const RoutedRun& run) {
-  Index layers = 0;
-  for (Index layer = 0; layer < run.config.num_hidden_layers; ++layer) layers += run.config.is_sparse(layer);
-  const WorkloadShape shape{run.batch.tokens(), run.config.num_experts, run.config.num_experts_per_tok};
-  force_ = [workload, layers, shape, seed = run.seed](MicroBatchPlace place, Batch& batch) {
+  std::vector<WorkloadShape> shapes;  // of each sparse layer
+  for (Index layer = 0; layer < run.config.num_hidden_layers; ++layer)
+    if (run.config.is_sparse(layer))
+      shapes.push_back({run.batch.tokens(), run.config.num_experts, run.config.top_k(layer)});
+  force_ = [workload, shapes, seed = run.seed](MicroBatchPlace place, Batch& batch) {
     batch.given_topk_idx.clear();
-    for (Index layer = 0; layer < layers; ++layer)
-      batch.given_topk_idx.push_back(choose_experts(workload, shape, seed + static_cast<std::uint64_t>(layer),
-                                                    place.step, {batch.first_token, batch.tokens()}));
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      batch.given_topk_idx.push_back(
+          choose_experts(workload, shapes[i], seed + i, place.step, {batch.first_token, batch.tokens()}));
   };
 }
 

@@ -22,5 +22,21 @@ TEST(RunRouting, RecordsTheLastTenStepsOrThoseOfTheRunThatAreAskedFor) {
   EXPECT_GE(from, to) << "none is left";
 }
 
+TEST(RunRouting, ForcesAsManyExpertsAsALayersRouterChooses) {
+  ModelConfig config;
+  config.num_hidden_layers = 3;
+  config.num_experts = 8;
+  config.num_experts_per_tok = 4;
+  config.layer_top_k = {4, 2, 4};
+  RunRouting routing;
+  routing.force(Workload::kBalanced,
+                {.config = config, .batch = {.sequences = 2, .length = 4}, .steps = {0, 1}});
+  Batch batch{.sequences = 2, .sequence_length = 4};
+  routing.hooks().before({}, batch);
+  ASSERT_EQ(batch.given_topk_idx.size(), 3u);
+  for (const auto& [layer, top_k] : {std::pair{0, 4}, {1, 2}, {2, 4}})
+    EXPECT_EQ(std::ssize(batch.given_topk_idx[at(layer)]), 8 * top_k) << layer;
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -20,8 +20,10 @@ constexpr std::array kSchedule = {"lr", "warmup", "schedule-steps", "final-lr-fr
 constexpr std::array kCoefficients = {"aux-loss-coef", "z-loss-coef", "capacity-factor", "router-bias-rate"};
 // As they are written.
 constexpr std::array kRouterTexts = {"router", "router-dtype", "aux-loss-over"};
-constexpr std::array kStepTexts = {"beta1",         "beta2",           "eps",        "weight-decay",
-                                   "max-grad-norm", "starved-experts", "accumulate", "exact"};
+constexpr std::array kStepTexts = {"beta1",         "beta2",           "eps",     "weight-decay",
+                                   "max-grad-norm", "starved-experts", "on-nan",  "accumulate",
+                                   "exact",         "shard-dense",     "combine", "wire-dtype",
+                                   "force-routing", "replay-routing"};
 
 std::string key_of(std::string option) {
   std::ranges::replace(option, '-', '_');
@@ -40,7 +42,7 @@ Event change(const std::string& option, const std::string& then, const std::stri
       .with("changed", option)
       .with("then", then)
       .with("now", now)
-      .with("keep", "`" + option + "` " + then);
+      .with("keep", then.empty() ? "no `" + option + "`" : "`" + option + "` " + then);
 }
 
 template <std::size_t N>

@@ -26,7 +26,8 @@ Document document_of(const TrainerSettings& settings);
 /// What routers do, beside it; settled() options.
 void add_routing(const RouterOptions& router, const ModelConfig& config, Document& settings);
 
-/// What else a step stands on, as the options are written: the optimizer's numbers, and the order of sums.
+/// What else a step stands on, as the options are written: the optimizer's numbers, the order and precision
+/// of sums, what replaces the routers' choices, and what becomes of a step that is not finite.
 void add_step_texts(const TrainOptions& options, Document& settings);
 
 /// What `now` would change of the run that `then` recorded: an event each, with the option that keeps it, and

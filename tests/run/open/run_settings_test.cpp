@@ -23,6 +23,7 @@ TrainerState state_of(const TrainOptions& options, Index step) {
   state.sequence_length = options.batch.length;
   state.settings = document_of(trainer_settings(options, {}));
   add_routing(options.router, {}, state.settings);
+  add_step_texts(options, state.settings);
   return state;
 }
 
@@ -77,6 +78,27 @@ TEST(RunSettings, EachIsNamedWithTheOptionThatKeepsIt) {
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.optimizer.final_lr_fraction = 0; }).size(), 2u);
 }
 
+TEST(RunSettings, WhatAStepDoesOtherwiseIsNamed) {
+  const auto only = [](const std::function<void(TrainOptions&)>& change) {
+    const Texts texts = changes_by(change);
+    return texts.size() == 1 ? texts.front() : std::to_string(texts.size()) + " changes";
+  };
+  EXPECT_EQ(only([](TrainOptions& o) { o.optimizer.settings.adamw.beta1 = 0.5; }),
+            "changed=beta1 then=0.9 now=0.5 keep=\"`beta1` 0.9\"");
+  EXPECT_EQ(only([](TrainOptions& o) { o.mesh.exchange.wire = WireDType::kBf16; }),
+            "changed=wire-dtype then=fp32 now=bf16 keep=\"`wire-dtype` fp32\"");
+  EXPECT_EQ(only([](TrainOptions& o) { o.mesh.exchange.combine = CombineMode::kFast; }),
+            "changed=combine then=exact now=fast keep=\"`combine` exact\"");
+  EXPECT_EQ(only([](TrainOptions& o) { o.router.forced = SyntheticWorkload::kZipf; }),
+            "changed=force-routing then=none now=zipf keep=\"`force-routing` none\"");
+  EXPECT_EQ(only([](TrainOptions& o) { o.run.on_nan = OnNan::kSkip; }),
+            "changed=on-nan then=stop now=skip keep=\"`on-nan` stop\"");
+  EXPECT_EQ(only([](TrainOptions& o) { o.keeping.shard_dense = true; }),
+            "changed=shard-dense then=false now=true keep=\"`shard-dense` false\"");
+  EXPECT_EQ(only([](TrainOptions& o) { o.run.routing.replay = "r.routing"; }),
+            "changed=replay-routing then=\"\" now=r.routing keep=\"no `replay-routing`\"");
+}
+
 TEST(RunSettings, RoutersOfAnotherKindAreNamed) {
   const auto only = [](const std::function<void(RouterOptions&)>& change) {
     const Texts texts = changes_by([&](TrainOptions& o) { change(o.router); });
@@ -100,6 +122,7 @@ TEST(RunSettings, WhatAnOlderProgramDidNotRecordOfRoutersIsNotCompared) {
   then.settings = document_of(trainer_settings(options, {}));
   options.router.dtype = RouterDType::kFp64;
   options.router.aux_loss_pooled = false;
+  options.run.on_nan = OnNan::kSkip;
   EXPECT_TRUE(changes_between(then, state_of(options, 200)).empty());
 }
 

@@ -7,8 +7,8 @@
 namespace moeloom {
 
 std::string LivePage::write(const std::filesystem::path& run, const std::function<ReportInfo()>& info) {
-  constexpr double kShareOfTime = 0.02;
-  const double began = wall_clock();
+  constexpr int kTimesAsLong = 50;
+  const auto began = Clock::now();
   if (due_ && began < *due_) return "";
   std::string why_not;
   try {
@@ -19,14 +19,14 @@ std::string LivePage::write(const std::filesystem::path& run, const std::functio
   } catch (const std::exception& error) {
     why_not = error.what();
   }
-  const double ended = wall_clock();
-  due_ = ended + (ended - began) / kShareOfTime;
+  const auto ended = Clock::now();
+  due_ = ended + kTimesAsLong * (ended - began);
   return why_not;
 }
 
 std::string LivePage::write_last(const std::filesystem::path& run, const std::function<ReportInfo()>& info) {
   if (!shown_) return "";
-  due_ = 0;
+  due_.reset();
   return write(run, info);
 }
 

@@ -1,6 +1,7 @@
 // The page of a run that goes on.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -20,8 +21,10 @@ class LivePage {
   std::string write_last(const std::filesystem::path& run, const std::function<ReportInfo()>& info);
 
  private:
-  std::optional<double> due_;  // by wall_clock(); none: at once
-  bool shown_ = false;         // any was written
+  using Clock = std::chrono::steady_clock;  // the wall clock may be set back while the run goes on
+
+  std::optional<Clock::time_point> due_;  // none: at once
+  bool shown_ = false;                    // any was written
 };
 
 }  // namespace moeloom

@@ -54,7 +54,7 @@ struct RoutingReport {
   double dropped_share = 0;  // of the slots that chose an expert, those that capacity left without a row
 };
 
-/// The same on every rank but for seconds, phases, bytes and packings, which are this rank's.
+/// The same on every rank but for seconds, phases, bytes, packings and row_slices, which are this rank's.
 struct StepReport {
   Index step = 0;
   double loss = 0;      // what was differentiated: lm_loss + coefficients times aux_loss and z_loss

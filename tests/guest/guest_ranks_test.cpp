@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 
+#include "summary/run_report.hpp"
 #include "support/expect_error.hpp"
 #include "support/shared_folder.hpp"
 #include <gtest/gtest.h>
@@ -213,6 +214,13 @@ TEST_F(RunOnRanks, LeavesNoMemoryOfTheNodeBehindNorOneThatIsGivenUp) {
   for (int time = 1; time < 4; ++time) round(time);
   EXPECT_EQ(shared_mappings(), mappings);
   EXPECT_EQ(open_files(), files);
+}
+
+/// Each row of ep has a number of its own.
+TEST_F(RunOnRanks, TheMostSlicesOfARankAreTold) {
+  StepReport report;
+  report.row_slices = is_last() ? 3 : 2;
+  EXPECT_EQ(measure_step(report, 0, {}, world_).row_slices, 3);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ void Recorder::go_on_watching(const std::vector<StepMetrics>& earlier) {
   collapse_watch_.resume(told);
 }
 
-void Recorder::record(const StepReport& report, StepMetrics metrics) {
+void Recorder::record(const StepReport& report, StepMetrics metrics, Index row_slices) {
   if (!report.skipped) {
     metrics.collapse = collapse_watch_.step(report.step, report.chosen_per_expert);
     last_rows_ = report.rows_per_expert;
@@ -51,7 +51,7 @@ void Recorder::record(const StepReport& report, StepMetrics metrics) {
   tokens_seen_ = metrics.tokens_seen;
   seconds_ += metrics.seconds;
   ++steps_;
-  tell_of_slices(report);
+  tell_of_slices(report.step, row_slices);
   if (metrics_)
     if (const auto event = metrics_->append(metrics)) run_.log.warn(*event);
   tell(metrics);
@@ -80,11 +80,11 @@ void Recorder::show_stopped() {
   }));
 }
 
-void Recorder::tell_of_slices(const StepReport& report) {
-  if (report.row_slices <= 1 || std::exchange(told_of_slices_, true)) return;
+void Recorder::tell_of_slices(Index step, Index row_slices) {
+  if (row_slices <= 1 || std::exchange(told_of_slices_, true)) return;
   run_.warn_once(Event()
-                     .with("step", report.step)
-                     .with("row_slices", report.row_slices)
+                     .with("step", step)
+                     .with("row_slices", row_slices)
                      .with("reason", "a rank's rows of a layer were more than row budget = " +
                                          std::to_string(run_.decision.row_budget.rows)));
 }

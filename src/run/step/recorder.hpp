@@ -18,8 +18,8 @@ class Recorder {
   /// The run's folder is there, and steps begin: goes on with what it tells of the steps before. Rank 0
   /// throws IoError.
   void open();
-  /// metrics: of this step, of all ranks.
-  void record(const StepReport& report, StepMetrics metrics);
+  /// metrics and row_slices: of this step, of all ranks.
+  void record(const StepReport& report, StepMetrics metrics, Index row_slices);
   /// The run's page as far as the run has come, where the last one is old enough; and of a run that stops
   /// here. Rank 0 writes.
   void show();
@@ -36,7 +36,7 @@ class Recorder {
 
  private:
   void go_on_watching(const std::vector<StepMetrics>& earlier);
-  void tell_of_slices(const StepReport& report);
+  void tell_of_slices(Index step, Index row_slices);
   void tell(const StepMetrics& metrics) const;
   void tell_of_page(const std::string& why_not) const;
 

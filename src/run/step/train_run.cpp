@@ -201,7 +201,7 @@ bool TrainRun::one_step() {
     all.metrics.val_loss = validate();
     all.metrics.eval_seconds = seconds_since(told);
   }
-  recorder_.record(report, all.metrics);
+  recorder_.record(report, all.metrics, all.row_slices);
   if (all.metrics.val_loss) recorder_.show();
   if (trace_ && trace_->ends_with(report.step)) write_trace();
   stop_if_none_is_finite(report);

@@ -68,6 +68,7 @@ struct RankStep {
   Index signal = 0;
   Index save_due = 0;
   Index part_done = 0;
+  Index row_slices = 1;
   DispatchTraffic dispatch;
   std::array<double, kPhases> phase_seconds{};
 };
@@ -88,6 +89,7 @@ std::vector<RankStep> of_all_ranks(const RankStep& mine, const Communicator& wor
 
 void add(const RankStep& rank, int ranks, WorldStep& step) {
   StepMetrics& metrics = step.metrics;
+  step.row_slices = std::max(step.row_slices, rank.row_slices);
   step.signal = std::max(step.signal, static_cast<int>(rank.signal));
   step.save_due = step.save_due || rank.save_due != 0;
   step.parts_done = step.parts_done && rank.part_done != 0;
@@ -162,6 +164,7 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, const Rank
                               .signal = mine.signal,
                               .save_due = mine.save_due ? 1 : 0,
                               .part_done = mine.part_done ? 1 : 0,
+                              .row_slices = report.row_slices,
                               .dispatch = report.dispatch,
                               .phase_seconds = report.phase_seconds},
                                            world))

@@ -25,11 +25,12 @@ struct WorldStep {
   int signal = 0;          // the largest that a rank was sent; 0: none
   bool save_due = false;   // by any rank's clock
   bool parts_done = true;  // by all ranks
+  Index row_slices = 1;    // the most of a rank
 };
 
-/// Of the whole world: the slowest rank's seconds, the mean of phases, the sum of bytes, the largest memory;
-/// tokens_seen of the steps before are carried on. `mine` travels with the rest, so that all ranks
-/// stop and save after the same step without an exchange for it. Collective.
+/// Of the whole world: the slowest rank's seconds, the mean of phases, the sum of bytes, the largest memory
+/// and the most slices; tokens_seen of the steps before are carried on. `mine` travels with the rest, so that
+/// all ranks stop and save after the same step without an exchange for it. Collective.
 WorldStep measure_step(const StepReport& report, Index tokens_before, const RankNews& mine,
                        const Communicator& world);
 

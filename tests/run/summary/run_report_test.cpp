@@ -46,6 +46,7 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
   report.seconds = 0.5;
   report.message_bytes = (Index{1} << 40) + 1;
   report.dispatch = {11, 12};
+  report.row_slices = 5;
   report.rebalance = {{}, {.verdicts = {3, 4, 5, 5}, .saved_nanoseconds = 1'000'000}};
   report.rebalance[0] = {.verdicts = {0, 0, 0, 1},
                          .rows = 100,
@@ -59,11 +60,12 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
                          .saved_nanoseconds = 2'000'000};
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     report.phase_seconds[phase] = 0.25 * static_cast<double>(phase);
-  const auto [metrics, signal, save_due, parts_done] =
+  const auto [metrics, signal, save_due, parts_done, row_slices] =
       measure_step(report, 64, {.memory_bytes = 21, .signal = 15, .save_due = true}, Communicator::self());
   EXPECT_TRUE(save_due);
   EXPECT_FALSE(parts_done);
   EXPECT_EQ(signal, 15);
+  EXPECT_EQ(row_slices, 5);
   EXPECT_EQ(metrics.step, 7);
   EXPECT_EQ(metrics.loss, 3.5);
   EXPECT_EQ(metrics.seconds, 0.5);

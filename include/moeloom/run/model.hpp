@@ -87,9 +87,9 @@ class Model {
   StepLosses step(const std::vector<Batch>& micro_batches);
   /// Steps done, with those that were skipped. Of this rank alone.
   Index steps() const;
-  /// Mean of -log p in nats over the counted targets of all ranks' batches, 0 without one; no weight changes.
-  /// Every rank gives equally many batches, which is not checked; they may differ in shape, and have no
-  /// sequence. Routers choose token by token.
+  /// Mean of -log p in nats over the counted targets of all ranks' batches, nan without one; no weight
+  /// changes. Every rank gives equally many batches; they may differ in shape, and have no sequence. Routers
+  /// choose token by token. Throws AgreedError for batches that cannot be read or are not equally many.
   double evaluate(const std::vector<Batch>& batches);
   /// Of each target -log p in nats [T]; 0 for kIgnored. Batches may differ from rank to rank. Collective over
   /// ep, or with routing.row_budget, or after a step with overlap_gather, over the world.

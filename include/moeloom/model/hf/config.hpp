@@ -170,7 +170,10 @@ struct ModelConfig {
   /// read() from a config.json that is in memory, without a folder's weights or adapter.
   static ModelConfig from(const Document& document, const std::set<std::string>& ignored = {});
   /// The file this came from with what has changed since, in the words of transformers 4.57 and 5.15; for a
-  /// new model all of it. Without the quantization_config of FP8, which nothing writes.
+  /// new model what it says beyond its family. Without the quantization_config of FP8, which nothing writes.
+  /// What was written is read again: throws ConfigError that names each field which would come back as
+  /// another number. Windows, scalings of rope and other fields that are lists or rules in a file have no key
+  /// that is written anew; a model with them is read from a file that says them.
   Document updated_source() const;
   /// updated_source() for a folder whose weights have this format (kF32, kBF16 or kF16).
   Document to_document(DType weights = DType::kF32) const;

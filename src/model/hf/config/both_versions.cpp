@@ -35,12 +35,18 @@ Document parameters_of(const ModelConfig& config, const Document& text) {
   return rope;
 }
 
+/// A config of the caller's own need not have one for layers with a window.
+WindowRope window_rope_of(const ModelConfig& config) {
+  return config.window_rope.value_or(WindowRope{config.rope_theta, config.partial_rotary_factor, {}});
+}
+
 /// One an attention (Gemma3, MiMo-V2).
 Document parameters_by_type(const ModelConfig& config, const Document& text) {
+  const WindowRope of_windows = window_rope_of(config);
   Document local;
   local.set("rope_type", "default");
-  local.set(kTheta, config.window_rope->theta);
-  if (config.family().rope.partial) local.set(kPartial, config.window_rope->partial_rotary_factor);
+  local.set(kTheta, of_windows.theta);
+  if (config.family().rope.partial) local.set(kPartial, of_windows.partial_rotary_factor);
   Document rope;
   rope.set(kGlobal, parameters_of(config, text));
   rope.set(kLocal, local);
@@ -73,7 +79,7 @@ void write_ropes(const ModelConfig& config, Document& text) {
   if (rule.partial && config.partial_rotary_factor != *rule.partial && !stated(text, kPartial))
     text.set(kPartial, config.partial_rotary_factor);
   if (rule.windows && !stated(text, rule.windows->theta_key))
-    text.set(rule.windows->theta_key, config.window_rope->theta);
+    text.set(rule.windows->theta_key, window_rope_of(config).theta);
   if (!text.has(kParameters))
     return text.set(kParameters,
                     rule.windows ? parameters_by_type(config, text) : parameters_of(config, text));
@@ -159,8 +165,10 @@ void write_nested(const ModelConfig& config, std::span<const std::string> path, 
     write_nested(config, path.subspan(1), inner);
   } else {
     write_text(config, inner);
+    // Absent it is false in 4.57, and the family's own here.
     for (Document* object : {&outer, &inner})
-      if (object->boolean_or(kTied, false) != config.tie_word_embeddings)
+      if (object->boolean_or(kTied, false) != config.tie_word_embeddings ||
+          object->boolean_or(kTied, config.family().tie_word_embeddings) != config.tie_word_embeddings)
         object->set(kTied, config.tie_word_embeddings);
   }
   outer.set(path.front(), inner);

@@ -1,5 +1,6 @@
 #include "moeloom/model/hf/config.hpp"
 
+#include "model/hf/family_models.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/safetensors.hpp"
 
@@ -110,6 +111,69 @@ TEST(ModelConfig, RefusesSizesWhoseSumsOrProductsLeave64Bits) {
     "qk_nope_head_dim": 9223372036854775807})";
   EXPECT_NE(refusal([&] { ModelConfig::from(Document::parse(latent, "test")); }).find("head_dim"),
             std::string::npos);
+}
+
+/// A family's model with some keys that say other sizes.
+std::string refusal_of_sizes(const std::string& type,
+                             const std::vector<std::pair<std::string, Index>>& sizes) {
+  Document document = testing::model(type).source;
+  for (const auto& [key, size] : sizes) document.set(key, size);
+  return refusal([&] { ModelConfig::from(document); });
+}
+
+TEST(ModelConfig, CountsTheHeadsOfEachLayerForTheMostParameters) {
+  constexpr Index kHidden = Index{1} << 24, kHeads = Index{1} << 13, kWide = 65536;
+  const std::string expected = "the model would have more than 1e15 parameters";
+  Document gemma = testing::model("gemma4_text").source;
+  std::vector<std::string> types;
+  for (Index layer = 0; layer < 256; ++layer)
+    types.push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
+  gemma.set("layer_types", types);
+  gemma.set("num_hidden_layers", 256);
+  gemma.set("hidden_size", kHidden);
+  gemma.set("num_attention_heads", kHeads);
+  gemma.set("head_dim", 2);
+  gemma.set("global_head_dim", kWide);
+  EXPECT_EQ(refusal([&] { ModelConfig::from(gemma); }), expected);
+  EXPECT_EQ(
+      refusal_of_sizes("mimo_v2_flash",
+                       {{"hidden_size", kHidden}, {"num_attention_heads", kHeads}, {"v_head_dim", kWide}}),
+      expected);
+  EXPECT_EQ(refusal_of_sizes("mimo_v2_flash", {{"num_attention_heads", kHeads}, {"v_head_dim", 64}}), "");
+}
+
+TEST(ModelConfig, RefusesSizesThatNoLayerHasWhereTheyAreNone) {
+  for (const Index size : {Index{-1}, Index{1} << 62, std::numeric_limits<Index>::max()})
+    EXPECT_NE(refusal_of_sizes("qwen3_moe", {{"intermediate_size", size}}).find("intermediate_size = "),
+              std::string::npos)
+        << size;
+  EXPECT_EQ(refusal_of_sizes("qwen3_moe", {{"intermediate_size", 0}}), "");
+  EXPECT_NE(refusal_of_sizes("mimo_v2_flash", {{"num_key_value_heads", Index{1} << 62}}), "");
+}
+
+TEST(ModelConfig, RefusesLengthsOfWhichLongropeMakesNoFactor) {
+  const auto refusal_at = [](const std::string& length) {
+    const std::string ones = "[1, 1, 1, 1]";
+    return refusal([&] {
+      testing::model("phi3", R"("rope_scaling": {"type": "longrope", "short_factor": )" + ones +
+                                 R"(, "long_factor": )" + ones +
+                                 R"(}, "original_max_position_embeddings": )" + length);
+    });
+  };
+  for (const std::string length : {"1e300", "-1e300", "1", "0", "2147483649"})
+    EXPECT_NE(refusal_at(length).find("must lie between 2 and 2147483648"), std::string::npos) << length;
+  for (const std::string length : {"2", "4096", "2147483648"}) EXPECT_EQ(refusal_at(length), "") << length;
+}
+
+TEST(ModelConfig, RefusesSpansOfAttentionThatNoSequenceHas) {
+  constexpr Index kMost = Index{1} << 31;
+  for (const auto& [type, key] :
+       {std::pair("mixtral", "sliding_window"), std::pair("llama4_text", "attention_chunk_size")}) {
+    EXPECT_EQ(refusal_of_sizes(type, {{key, kMost}}), "");
+    for (const Index span : {kMost + 1, std::numeric_limits<Index>::max()})
+      EXPECT_NE(refusal_of_sizes(type, {{key, span}}).find(std::string(key) + " = " + std::to_string(span)),
+                std::string::npos);
+  }
 }
 
 TEST(ModelConfig, TakesHuggingFaceDefaultsForAbsentKeys) {

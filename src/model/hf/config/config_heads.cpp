@@ -19,7 +19,9 @@ void read_window_heads(ConfigReader& reader, Index layers, ModelConfig& config) 
   same("swa_num_attention_heads", config.num_attention_heads);
   same("swa_head_dim", config.head_dim);
   same("swa_v_head_dim", config.value_dim);
-  const Index of_windows = reader.integer_or("swa_num_key_value_heads", 2 * config.num_key_value_heads);
+  Index twice = 0;
+  if (__builtin_mul_overflow(config.num_key_value_heads, 2, &twice)) twice = 0;  // which is refused later
+  const Index of_windows = reader.integer_or("swa_num_key_value_heads", twice);
   for (Index layer = 0; layer < layers; ++layer)
     config.layer_kv_heads.push_back(config.window(layer) > 0 ? of_windows : config.num_key_value_heads);
 }

@@ -53,13 +53,21 @@ YarnScaling yarn(ConfigReader& top, ConfigReader& rope, const ModelConfig& confi
   return scaling;
 }
 
+/// The attention factor divides by the length's logarithm, which that of one position does not have.
+Index whole_length(double length, ConfigReader& rope) {
+  constexpr double kMost = 2147483648.0;  // as of max_position_embeddings
+  if (length >= 2 && length <= kMost) return static_cast<Index>(length);
+  rope.refuse("original_max_position_embeddings = " + number_text(length) +
+              " must lie between 2 and 2147483648");
+  return 4096;
+}
+
 /// Phi3's lists, one factor a pair; lengths beyond the original one use the long ones.
 LongRopeScaling longrope(ConfigReader& top, ConfigReader& rope, const ModelConfig& config) {
   LongRopeScaling scaling;
   scaling.short_factor = rope.numbers("short_factor");
   scaling.long_factor = rope.numbers("long_factor");
-  const auto original = static_cast<Index>(original_length(top, rope).value_or(4096));
-  scaling.original_max_position_embeddings = std::max<Index>(original, 1);
+  scaling.original_max_position_embeddings = whole_length(original_length(top, rope).value_or(4096), rope);
   const double stretch = static_cast<double>(config.max_position_embeddings) /
                          static_cast<double>(scaling.original_max_position_embeddings);
   scaling.factor = rope.number_or("factor", stretch);

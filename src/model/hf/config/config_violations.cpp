@@ -17,6 +17,7 @@ constexpr Index kMostExperts = Index{1} << 16;
 // Of all layers: ten times the largest model known. Each has tensors with names, so that a config.json of 300
 // bytes could otherwise ask for any amount of memory.
 constexpr Index kMostExpertsInAll = Index{1} << 18;
+constexpr Index kLongestSequence = Index{1} << 31;
 constexpr double kMostParameters = 1e15;  // far below where sizes in bytes leave 64 bits
 
 std::string equation(const std::string& key, Index value) {
@@ -128,6 +129,13 @@ void check_attention(const ModelConfig& c, Violations& violations) {
   if (c.family().latent_attention) check_latent(c, violations);
 }
 
+/// Of each layer, 0 for all earlier tokens; caches are as long, and their ends are sums with positions.
+void check_spans(const std::string& key, const std::vector<Index>& spans, Violations& violations) {
+  if (spans.empty()) return;
+  const auto [least, most] = std::ranges::minmax(spans);
+  violations.unless_between(key, least < 0 ? least : most, 0, kLongestSequence);
+}
+
 /// As the family's config.json calls it.
 std::string experts_key(const ModelConfig& c) {
   return c.family().moe ? c.family().moe->experts_key : "num_experts";
@@ -188,10 +196,10 @@ void check_feed_forward(const ModelConfig& c, Violations& violations) {
                     c.family().activation_key + " = \"" + c.hidden_act +
                         "\" is not supported; known: silu, swish, gelu, gelu_new, gelu_pytorch_tanh");
   if (c.num_experts > 0) check_experts(c, violations);
-  if (c.num_experts == 0 || c.family().side_by_side || c.decoder_sparse_step > 1 ||
-      !c.mlp_only_layers.empty() || c.first_k_dense_replace > 0 ||
-      (c.sparse_layers && std::ssize(*c.sparse_layers) < c.num_hidden_layers))
-    violations.unless_between("intermediate_size", c.intermediate_size, 1, kLargestSize);
+  const bool has_mlp = c.num_experts == 0 || c.family().side_by_side || c.decoder_sparse_step > 1 ||
+                       !c.mlp_only_layers.empty() || c.first_k_dense_replace > 0 ||
+                       (c.sparse_layers && std::ssize(*c.sparse_layers) < c.num_hidden_layers);
+  violations.unless_between("intermediate_size", c.intermediate_size, has_mlp ? 1 : 0, kLargestSize);
 }
 
 /// The scaling's own numbers: a table of them is made, or says why it cannot be.
@@ -213,32 +221,51 @@ void check_heads_in_all(const ModelConfig& c, const std::string& key, Index head
                           " is more than " + std::to_string(kMostHeadsInAll) + " heads in all");
 }
 
-/// Of mixers that are not attention, and of gates.
+/// A product of sizes of which 64 bits need not hold it.
+double product(Index a, Index b) {
+  return static_cast<double>(a) * static_cast<double>(b);
+}
+
+/// Of mixers that are not attention.
 double most_mixer_parameters(const ModelConfig& c) {
   const double d = static_cast<double>(c.hidden_size), taps = static_cast<double>(c.conv_taps);
   if (c.family().other_mixer == OtherMixer::kShortConv) return d * (4 * d + taps + 6);
-  const double gate = c.family().gate ? d * static_cast<double>(c.attention_width()) : 0.0;
-  const double keys =
-      static_cast<double>(c.linear_num_key_heads) * static_cast<double>(c.linear_key_head_dim);
-  const double values =
-      static_cast<double>(c.linear_num_value_heads) * static_cast<double>(c.linear_value_head_dim);
-  return gate + d * (2 * keys + 3 * values + 2 * static_cast<double>(c.linear_num_value_heads)) +
+  const double keys = product(c.linear_num_key_heads, c.linear_key_head_dim);
+  const double values = product(c.linear_num_value_heads, c.linear_value_head_dim);
+  return d * (2 * keys + 3 * values + 2 * static_cast<double>(c.linear_num_value_heads)) +
          taps * (2 * keys + values);
+}
+
+/// q, k, v, the output and its gate, as wide as the heads of this layer make them.
+double most_attention_parameters(const ModelConfig& c, Index layer) {
+  const double d = static_cast<double>(c.hidden_size);
+  const Index size = c.head_size(layer);
+  const Index value = c.family().latent_attention ? c.v_head_dim : c.value_dim > 0 ? c.value_dim : size;
+  const double queries = product(c.heads(layer), size), outputs = product(c.heads(layer), value);
+  const double keys = product(c.kv_heads(layer), size), values = product(c.kv_heads(layer), value);
+  const double latents = c.family().latent_attention ? static_cast<double>(c.q_lora_rank + c.kv_lora_rank) *
+                                                           (d + 2.0 * (queries + outputs))
+                                                     : 0.0;
+  return latents + d * (queries + outputs + keys + values + (c.family().gate ? queries : 0.0));
+}
+
+double most_feed_forward_parameters(const ModelConfig& c) {
+  const double mlp = 2.0 * static_cast<double>(c.intermediate_size);  // twice as wide where keys are lent
+  const double experts = c.num_experts > 0 ? product(c.moe_intermediate_size, c.num_experts) +
+                                                 static_cast<double>(c.shared_expert_intermediate_size)
+                                           : 0.0;
+  return 3.0 * static_cast<double>(c.hidden_size) * (mlp + experts);
 }
 
 double most_parameters(const ModelConfig& c) {
   const double d = static_cast<double>(c.hidden_size);
-  const double latents =
-      static_cast<double>(c.q_lora_rank + c.kv_lora_rank) *
-      (d + 2.0 * static_cast<double>(c.attention_width() + c.v_head_dim * c.num_attention_heads));
-  const double layer =
-      latents + most_mixer_parameters(c) + 2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
-      3.0 * d * static_cast<double>(2 * c.intermediate_size + c.shared_expert_intermediate_size) +
-      3.0 * d * static_cast<double>(c.moe_intermediate_size) * static_cast<double>(c.num_experts);
+  const double layer = most_mixer_parameters(c) + most_feed_forward_parameters(c);
+  double attention = 0;
+  for (Index l = 0; l < c.num_hidden_layers; ++l) attention += most_attention_parameters(c, l);
   const double layers = static_cast<double>(c.num_hidden_layers);
   const double of_layers = static_cast<double>(c.hidden_size_per_layer_input) * layers *
                            (static_cast<double>(c.vocab_size_per_layer_input) + 3.0 * d);
-  return 2.0 * d * static_cast<double>(c.vocab_size) + layers * layer + of_layers;
+  return 2.0 * d * static_cast<double>(c.vocab_size) + layers * layer + attention + of_layers;
 }
 
 }  // namespace
@@ -248,7 +275,7 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   violations.unless_between("vocab_size", config.vocab_size, 1, kLargestSize);
   violations.unless_between("hidden_size", config.hidden_size, 1, kLargestSize);
   violations.unless_between("num_hidden_layers", config.num_hidden_layers, 1, kMostLayers);
-  violations.unless_between("max_position_embeddings", config.max_position_embeddings, 1, Index{1} << 31);
+  violations.unless_between("max_position_embeddings", config.max_position_embeddings, 1, kLongestSequence);
   const Family* family = find_family(config.model_type);
   if (!family || !family->refusal.empty())
     return {"model_type = \"" + config.model_type + "\" is not supported; known: " + known_families()};
@@ -261,6 +288,8 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   if (family->gate && family->gate->gate.with_query)
     check_heads_in_all(config, "num_attention_heads", config.num_attention_heads, violations);
   check_heads_in_all(config, "linear_num_key_heads", config.linear_num_key_heads, violations);
+  check_spans("sliding_window", config.windows, violations);
+  check_spans("attention_chunk_size", config.chunks, violations);
   violations.unless_between("num_nextn_predict_layers", config.num_nextn_predict_layers, 0, 64);
   check_feed_forward(config, violations);
   violations.unless_not_negative("router_aux_loss_coef", config.router_aux_loss_coef);

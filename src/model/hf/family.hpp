@@ -17,11 +17,12 @@ namespace moeloom {
 
 struct ModelConfig;
 
-/// A key that may only say what changes nothing: this, or null.
+/// A key that may only say what changes nothing: this, or null unless that says something else.
 struct FixedKey {
   std::string key;
   std::variant<std::monostate, double, bool, std::string> value;  // monostate: null alone
   std::string why;                                                // what would have to be there
+  bool null_is_other = false;  // HF's class takes a stated null for another value, not for its fallback
 };
 
 /// Where a model of several parts keeps the keys of its text model.

@@ -176,6 +176,17 @@ TEST(ModelConfig, RefusesSpansOfAttentionThatNoSequenceHas) {
   }
 }
 
+/// 4.57's class turns q and k only where the key says "rope", which is its fallback for an absent one.
+TEST(ModelConfig, RefusesANullThatIsAnotherValue) {
+  const auto refusal_with_key = [](const std::string& value) {
+    return refusal([&] { testing::model("granitemoe", R"("position_embedding_type": )" + value); });
+  };
+  EXPECT_EQ(refusal_with_key("\"rope\""), "");
+  for (const std::string value : {"null", "\"nope\""})
+    EXPECT_NE(refusal_with_key(value).find("positions are embedded by rotation here"), std::string::npos)
+        << value;
+}
+
 TEST(ModelConfig, TakesHuggingFaceDefaultsForAbsentKeys) {
   const ModelConfig config = parsed("");
   EXPECT_FALSE(config.norm_topk_prob);

@@ -185,6 +185,7 @@ ConfigReader ConfigReader::object(const std::string& key) {
 }
 
 void ConfigReader::fixed(const FixedKey& key) {
+  if (key.null_is_other && stated(key.key) && !has(key.key)) return refuse(key.key + " is null: " + key.why);
   if (!has(key.key)) return;
   const auto other =
       std::visit([&](const auto& value) { return other_than(value, document_, key.key); }, key.value);

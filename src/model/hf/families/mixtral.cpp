@@ -69,7 +69,7 @@ const Family kGraniteMoe = {
                                  {"output_linear.weight", "experts.down_proj"}},
                    .layout = ExpertLayout::kStacked},
     .max_position_embeddings = 2048,
-    .fixed = {{"position_embedding_type", "rope", "positions are embedded by rotation here"}},
+    .fixed = {{"position_embedding_type", "rope", "positions are embedded by rotation here", true}},
 };
 
 const Family kErnie45Moe = {

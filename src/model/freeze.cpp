@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 namespace moeloom {
 namespace {
@@ -24,10 +25,10 @@ struct Sides {
 
 Sides sides_of(const ParameterSpec& spec, const NamePatterns& patterns) {
   Sides sides;
-  for (const HfSlice& slice : spec.slices) {
-    std::vector<std::string>& side = matches_any(patterns, slice.name) ? sides.inside : sides.outside;
-    if (std::ranges::count(side, slice.name) == 0) side.push_back(slice.name);  // a tensor may be many slices
-  }
+  std::set<std::string_view> seen;  // a tensor may be many slices
+  for (const HfSlice& slice : spec.slices)
+    if (seen.insert(slice.name).second)
+      (matches_any(patterns, slice.name) ? sides.inside : sides.outside).push_back(slice.name);
   return sides;
 }
 
@@ -40,6 +41,7 @@ bool names_it(const ParameterSpec& spec, const std::string& pattern) {
 
 std::set<std::string> matching_parameters(const std::vector<ParameterSpec>& specs,
                                           const NamePatterns& patterns) {
+  if (patterns.empty()) return {};
   std::set<std::string> names;
   std::vector<std::string> violations;
   for (const std::string& pattern : patterns)

@@ -19,8 +19,9 @@ Places places_of(const Specs& specs) {
       for (const std::string& module : part.modules) {
         if (std::exchange(last, module) == module) continue;
         const std::string path = path_in_adapter(module, {});
-        places.insert({path, {&spec, part, module}});
-        if (path != module) places.insert({path + kInnerPath, {&spec, part, module}});
+        const Place place = {&spec, part.rows, part.stack.has_value(), module};
+        places.insert({path, place});
+        if (path != module) places.insert({path + kInnerPath, place});
       }
     }
   }

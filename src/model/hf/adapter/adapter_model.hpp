@@ -19,7 +19,8 @@ inline const std::string kInnerPath = ".base_layer";
 /// What the tensors of one path may be of: a module, or some stacks of a block of experts.
 struct Place {
   const ParameterSpec* base;
-  AdaptedRows part;
+  Index rows;     // of one module
+  bool is_stack;  // of all experts in one tensor
   std::string module;
 };
 using Places = std::multimap<std::string, Place>;

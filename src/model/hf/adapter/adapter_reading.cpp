@@ -106,7 +106,7 @@ std::string Reader::peft_key(const std::string& path, const std::string& module,
 
 /// Whether factors of a stack have in and out exchanged; none where their shapes do not tell.
 std::optional<bool> Reader::is_turned(const Place& place, const NamedFactors& factors) const {
-  const Index in = place.base->cols, out = place.part.rows;
+  const Index in = place.base->cols, out = place.rows;
   if (in == out || factors.a.size() != 2 || factors.b.size() != 2) return std::nullopt;
   if (factors.a[1] == in && factors.b[0] == out) return false;
   if (factors.a[1] == out && factors.b[0] == in) return true;
@@ -129,12 +129,12 @@ void Reader::read_stacks(Violations& violations) {
   for (const auto& [module, path] : paths_) {
     const auto [begin, end] = model_.places.equal_range(path);
     for (auto place = begin; place != end; ++place) {
-      if (place->second.module != module || !place->second.part.stack) continue;
+      if (place->second.module != module || !place->second.is_stack) continue;
       if (const auto turned = is_turned(place->second, found_.paths.at(path))) {
         settings_.turned_stacks = *turned;
         return;
       }
-      if (place->second.base->cols == place->second.part.rows) unclear = module;
+      if (place->second.base->cols == place->second.rows) unclear = module;
     }
   }
   if (unclear.empty()) return;

@@ -175,8 +175,10 @@ AdapterMerge::AdapterMerge(const fs::path& adapter, const ModelConfig& config)
   const Specs in_folder = own_parameters(config), named = parameters_of_adapter(config);
   for (std::size_t i = 0; i < named.size(); ++i) {
     if (adapted_kind(named[i]).empty()) continue;
+    ParameterSpec weight = in_folder[i];
+    std::ranges::stable_sort(weight.slices, {}, &HfSlice::row_begin);
     for (const AdaptedRows& part : adapted_rows(named[i]))
-      for (const FactorPair& pair : factor_pairs(named[i], part, settings_)) add(pair, in_folder[i]);
+      for (const FactorPair& pair : factor_pairs(named[i], part, settings_)) add(pair, weight);
   }
 }
 
@@ -185,9 +187,10 @@ AdapterMerge::AdapterMerge(AdapterMerge&&) noexcept = default;
 
 void AdapterMerge::add(const FactorPair& pair, const ParameterSpec& weight) {
   const Index begin = pair.group * (weight.rows / weight.groups) + pair.row;
-  for (const HfSlice& slice : weight.slices)
-    if (slice.row_begin < begin + pair.rows && begin < slice.row_begin + slice.rows)
-      additions_[slice.name].push_back({pair, slice, begin, weight.cols});
+  const auto ends_before = [&](const HfSlice& slice) { return slice.row_begin + slice.rows <= begin; };
+  for (auto slice = std::ranges::partition_point(weight.slices, ends_before);
+       slice != weight.slices.end() && slice->row_begin < begin + pair.rows; ++slice)
+    additions_[slice->name].push_back({pair, *slice, begin, weight.cols});
 }
 
 std::set<std::string> AdapterMerge::tensors() const {

@@ -42,12 +42,21 @@ void append_rows(AdaptedRows& part, const HfSlice& slice, Index cols) {
   part.rows += slice.rows;
 }
 
+/// Where each group's rows come from; a parameter of many experts is looked through once.
+std::vector<std::vector<const HfSlice*>> slices_by_group(const ParameterSpec& spec) {
+  const Index each = spec.rows / spec.groups;
+  std::vector<std::vector<const HfSlice*>> groups(at(spec.groups));
+  for (const HfSlice& slice : spec.slices) groups.at(at(slice.row_begin / each)).push_back(&slice);
+  return groups;
+}
+
 /// The stretches of a group's rows that come from one tensor each.
-std::vector<AdaptedRows> rows_of_group(const ParameterSpec& spec, Index group) {
+std::vector<AdaptedRows> rows_of_group(const ParameterSpec& spec, Index group,
+                                       const std::vector<const HfSlice*>& slices) {
   const Index each = spec.rows / spec.groups;
   std::vector<AdaptedRows> found;
-  for (const HfSlice& slice : spec.slices) {
-    if (slice.row_begin / each != group) continue;
+  for (const HfSlice* const from : slices) {
+    const HfSlice& slice = *from;
     if (!is_linear(slice)) return {};
     const std::string module = module_of(slice);
     if (found.empty() || found.back().modules.front() != module)
@@ -173,9 +182,10 @@ const std::string& AdapterSettings::in_file(const std::string& tensor) const {
 
 std::vector<AdaptedRows> adapted_rows(const ParameterSpec& spec) {
   if (spec.groups == 0) return {};
-  std::vector<AdaptedRows> parts = rows_of_group(spec, 0);
+  const std::vector<std::vector<const HfSlice*>> slices = slices_by_group(spec);
+  std::vector<AdaptedRows> parts = rows_of_group(spec, 0, slices.front());
   for (Index group = 1; group < spec.groups; ++group) {
-    const std::vector<AdaptedRows> more = rows_of_group(spec, group);
+    const std::vector<AdaptedRows> more = rows_of_group(spec, group, slices[at(group)]);
     require(more.size() == parts.size(), "experts of " + spec.name + " are made of the same modules");
     for (std::size_t i = 0; i < parts.size(); ++i) parts[i].modules.push_back(more[i].modules.front());
   }

@@ -90,7 +90,7 @@ class AdapterMerge {
 
  private:
   struct Addition;
-  void add(const FactorPair& pair, const ParameterSpec& weight);
+  void add(const FactorPair& pair, const ParameterSpec& weight);  // whose slices are in the order of its rows
 
   AdapterSettings settings_;
   SafetensorsFile file_;

@@ -189,7 +189,7 @@ TEST_F(WeightsCommands, OptionsWithoutEffectAndPatternsWithoutMatchAreRefused) {
       {"--freeze '*.q_proj.weight'", "self_attn.qkv_proj.weight is trained as one: the patterns match"},
       {"--freeze '*'", "--freeze * leaves nothing to train"},
       {"--shard-size 5XB", "expected bytes"},
-      {"--export .", "is there and not an empty folder"},
+      {"--export .", "has no name that a new folder could take"},
   };
   for (const auto& [flags, expected] : cases) {
     const Outcome outcome = shell(train(shape() + "--steps 1 --run " + path("run") + " " + flags));

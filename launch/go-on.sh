@@ -52,7 +52,10 @@ scratch=$(mktemp -d "${TMPDIR:-/tmp}/moeloom-go-on-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
 newest_checkpoint() {
-  { compgen -G "$run/checkpoint-*/trainer_state.json" || true; } | sed 's|.*/checkpoint-\([0-9]*\)/.*|\1|' | sort -n | tail -n 1
+  local file
+  for file in "$run"/checkpoint-*/trainer_state.json; do
+    [[ ! -e $file || ! $file =~ /checkpoint-([0-9]+)/trainer_state.json$ ]] || echo "${BASH_REMATCH[1]}"
+  done | sort -n | tail -n 1
 }
 # Whether the run's page is its last: those of validations say that it goes on.
 has_ended() { [[ -f $run/report.html ]] && ! head -c 200 "$run/report.html" | grep -q 'data-run="goes on"'; }

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# What launch/go-on.sh, cluster.sh, bench-ep.sh and write-options.sh ask of mpirun and of the program, where both are
+# scripts that do what a case says: starts, stops, counts and names, without hosts or training.
+set -euo pipefail
+# shellcheck source=tests/cluster/hosts.sh
+. "$(dirname "$0")/hosts.sh"
+unset MOELOOM_NET
+export GIT_CEILING_DIRECTORIES=$scratch TMPDIR=$scratch
+export kept=$scratch # go-on.sh has a scratch of its own
+
+# The scripts in a repository of their own, which is not the folder that they are called from.
+copy=$scratch/repository
+mkdir -p "$copy" "$scratch/bin" "$copy/other"
+cp -r "$root/launch" "$copy"
+cd "$scratch"
+export PATH=$scratch/bin:$PATH
+
+# An mpirun that keeps its words, and does what behaviour says. (Not by env, because it is looked for by its name.)
+cat > "$scratch/bin/mpirun" << 'END_OF_MPIRUN'
+#!/bin/bash
+if [[ $1 == --version ]]; then
+  [[ -z ${stopped_early:-} ]] || kill -TERM "$stopped_early"
+  echo "mpirun (Open MPI) 4.1.4"
+  exit
+fi
+echo "$*" >> "$kept/calls"
+. "$kept/behaviour"
+END_OF_MPIRUN
+# A program that has memory, and help.
+cat > "$copy/other/moeloom" << 'END_OF_PROGRAM'
+#!/bin/bash
+[[ $1 != mesh ]] || echo 1000
+[[ $1 != --help ]] || printf 'a program\n\nCommands\n  mesh  asks\n\n'
+END_OF_PROGRAM
+chmod +x "$scratch/bin/mpirun" "$copy/other/moeloom"
+program=$copy/other/moeloom
+for name in orterun mpiexec.other prterun; do ln -s mpirun "$scratch/bin/$name"; done
+ln -s mpirun "$scratch/bin/srun"
+echo "localhost slots=2" > "$scratch/hosts"
+
+# case_of NAME: a new one, whose mpirun does what stands on standard input.
+case_of() {
+  name=$1 run=$scratch/$1
+  rm -f "$scratch"/{calls,ready,log}
+  cat > "$scratch/behaviour"
+}
+environment=()
+go_on() { env "${environment[@]}" "$copy/launch/go-on.sh" "$@" > "$scratch/log" 2>&1; }
+# expect_code WANTED COMMAND...
+expect_code() {
+  local code=0
+  "${@:2}" || code=$?
+  [[ $code == "$1" ]] || fail "$name: the exit code is $code, not $1: $(cat "$scratch/log")"
+}
+expect_said() { grep -qF -- "$1" "$scratch/log" || fail "$name: it does not say '$1': $(cat "$scratch/log")"; }
+expect_calls() {
+  [[ $(cat "$scratch/calls" 2> /dev/null) == "$1" ]] || fail "$name: mpirun is asked '$(cat "$scratch/calls")', not '$1': $(cat "$scratch/log")"
+}
+number_of_calls() { wc -l < "$scratch/calls"; }
+
+# A run is resumed whatever the letters of its folder.
+for folder in 'run[1]' 'run*' 'a {b,c} ?'; do
+  case_of "$folder" <<< 'exit 0'
+  for each in 8 12; do
+    mkdir -p "$run/checkpoint-$each"
+    touch "$run/checkpoint-$each/trainer_state.json"
+  done
+  mkdir "$run/checkpoint-16"  # not whole
+  expect_code 0 go_on "$run" mpirun "$program" -- --ep 2
+  expect_code 0 go_on --elastic "$run" mpirun -n 2 "$program" -- --ep 2
+  expect_calls "$program train --resume $run
+-n 2 $program train --resume $run"
+  [[ -f $run/checkpoint-12/trainer_state.json ]] || fail "$name: the checkpoint is gone"
+done
+echo "resumed: folders whose names are patterns"

@@ -26,6 +26,30 @@ here=$(cd "$(dirname "$0")" && pwd)
 program=$(realpath "${MOELOOM_BUILD:-$here/../build}")/moeloom
 [[ -x $program ]] || { echo "there is no $program; build it by launch/build.sh, or set MOELOOM_BUILD" >&2; exit 1; }
 
+# mpirun would answer TERM and INT by killing its ranks; USR1 it hands on to them, but forgets it while they are not there
+# yet.
+job=
+heard=
+reminder=
+interrupts=0
+remind() {
+  trap '' INT TERM HUP USR1
+  while sleep 1; do kill -USR1 "$job" || exit 0; done
+}
+stop() {
+  heard=yes
+  [[ -n $job ]] || return 0
+  kill -USR1 "$job" 2> /dev/null || true
+  [[ -n $reminder ]] || { remind < /dev/null > /dev/null 2>&1 3>&- & reminder=$!; }
+}
+interrupt() {
+  interrupts=$((interrupts + 1))
+  if [[ $interrupts == 1 || -z $job ]]; then stop; else kill -INT "$job" 2> /dev/null || true; fi
+  heard=yes
+}
+trap stop TERM USR1 HUP
+trap interrupt INT
+
 MOELOOM_HOSTS=$(grep -cvE '^[[:space:]]*(#|$)' "$hostfile") ||
   { echo "the hostfile $hostfile names no machine; write a line 'node1 slots=16' for each" >&2; exit 1; }
 # shellcheck source=launch/env.sh
@@ -79,24 +103,13 @@ if [[ $version == HYDRA* ]]; then
   launch=(mpirun -f "$scratch/hosts" -launcher ssh -launcher-exec "$scratch/agent")
 fi
 
-# In the background, because bash hears signals only while it waits. mpirun would answer TERM and INT by killing its
-# ranks; USR1 it hands on to them. In a session of its own it does not hear the terminal's Ctrl-C by itself.
+[[ -z $heard ]] || exit 75
+# In the background, because bash hears signals only while it waits. In a session of its own it does not hear the
+# terminal's Ctrl-C by itself.
 setsid "${launch[@]}" "$program" "$@" < /dev/null 2>&3 3>&- &
 job=$!
 exec 3>&-
-heard=
-interrupts=0
-stop() {
-  heard=yes
-  kill -USR1 "$job" 2> /dev/null || true
-}
-interrupt() {
-  heard=yes
-  interrupts=$((interrupts + 1))
-  if [[ $interrupts == 1 ]]; then stop; else kill -INT "$job" 2> /dev/null || true; fi
-}
-trap stop TERM USR1 HUP
-trap interrupt INT
+[[ -z $heard ]] || stop  # it came before there was a job to tell
 code=0
 wait "$job" || code=$?
 while [[ -n $heard ]]; do
@@ -105,6 +118,7 @@ while [[ -n $heard ]]; do
   wait "$job" || again=$?
   [[ $again == 127 ]] || code=$again  # 127: the job had ended before the signal came
 done
+[[ -z $reminder ]] || { kill -KILL "$reminder" && wait "$reminder"; } 2> /dev/null || true
 
 # Until all is said; but over a dead link an agent may keep the listener for longer.
 for ((tries = 0; tries < 10; ++tries)); do

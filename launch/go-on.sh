@@ -51,6 +51,7 @@ export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/moeloom-go-on-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
+# The folder's own name is no pattern, whatever its letters.
 newest_checkpoint() {
   local file
   for file in "$run"/checkpoint-*/trainer_state.json; do
@@ -130,15 +131,42 @@ why() {
 job=
 heard=
 stopped=
+reminder=
 interrupts=0
+# mpirun stands first, or behind words such as env and nice. cluster.sh takes TERM itself.
+by_mpirun=
+for word in "${launcher[@]}"; do
+  case ${word##*/} in
+    cluster.sh) break ;;
+    mpirun* | mpiexec* | orterun* | prte* | prun*)
+      by_mpirun=yes
+      break
+      ;;
+  esac
+done
+# mpirun would answer TERM and INT by killing its ranks; USR1 it hands on to them. What stands before it may be another
+# process, which USR1 would end alone. 1 if there is none yet.
+tell_mpirun() {
+  local pid
+  pid=$(pgrep -o -s "$job" -x 'mpirun.*|mpiexec.*|orterun.*|prte|prterun|prun') && kill -USR1 "$pid"
+}
+# An mpirun whose ranks are not there yet forgets what it was told. One that is not to be found, as on another host, gets
+# the signal through what stands before it.
+remind() {
+  trap '' INT TERM HUP USR1
+  while sleep 1; do
+    tell_mpirun || kill -TERM "$job" || exit 0
+  done
+}
 hand_on() {
-  local signal=$1
   heard=yes stopped=yes
-  # mpirun would answer TERM and INT by killing its ranks; USR1 it hands on to them.
-  if [[ $(basename -- "${launcher[0]}") == @(mpi|prte)* ]]; then
-    [[ $signal != INT || $interrupts -gt 1 ]] && [[ $signal != TERM ]] || signal=USR1
+  [[ -n $job ]] || return 0
+  if [[ -z $by_mpirun || ($1 == INT && $interrupts -gt 1) ]]; then
+    kill -"$1" "$job" 2> /dev/null || true
+  else
+    tell_mpirun 2> /dev/null || true
+    [[ -n $reminder ]] || { remind < /dev/null > /dev/null 2>&1 & reminder=$!; }
   fi
-  [[ -z $job ]] || kill -"$signal" "$job" 2> /dev/null || true
 }
 trap 'hand_on TERM' TERM HUP
 trap 'hand_on USR1' USR1
@@ -176,6 +204,7 @@ start() {
     [[ $again == 127 ]] || code=$again  # 127: the job had ended before the signal came
   done
   job=
+  [[ -z $reminder ]] || { kill -KILL "$reminder" && wait "$reminder"; } 2> /dev/null || true
   # The launcher of Open MPI 5 ends with 0 where it has lost a host, that of 4 with 205.
   [[ $code != 0 ]] || sleep 0.2  # until what it said has come through
   [[ $code != 0 ]] || ! grep -q 'has lost communication' "$scratch/told" 2> /dev/null || code=205
@@ -267,7 +296,10 @@ while true; do
   ended=$(now)
   if [[ $code == 0 || $code == 75 || -n $stopped ]]; then
     say_share
-    who='' what="asked to stop, exit code $code" after=$(newest_checkpoint) done=$(steps_done)
+    after=$(newest_checkpoint) done=$(steps_done)
+    # USR1 came before mpirun or a rank could take it, which ended of it: there was nothing to save yet.
+    [[ $code != 138 || $interrupts -gt 1 || $done -gt $had || $after != "$before" ]] || code=75
+    who='' what="asked to stop, exit code $code"
     lost=$((done - ${after:-0}))
     [[ $code == 0 ]] || note "$ended"
     exit "$code"

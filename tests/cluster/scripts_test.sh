@@ -73,3 +73,57 @@ for folder in 'run[1]' 'run*' 'a {b,c} ?'; do
   [[ -f $run/checkpoint-12/trainer_state.json ]] || fail "$name: the checkpoint is gone"
 done
 echo "resumed: folders whose names are patterns"
+
+# The first USR1 is forgotten, as by an mpirun that has no ranks; TERM kills.
+# shellcheck disable=SC2016  # its own words
+until_it_is_told='
+told=0
+trap "exit 143" TERM
+trap "((++told)); [[ \$told -lt 2 ]] || exit 75" USR1
+touch "$kept/ready"
+while true; do sleep 0.05; done'
+# expect_stop WORDS...: TERM to them as soon as mpirun is ready.
+expect_stop() {
+  local job code=0
+  "$@" > "$scratch/log" 2>&1 &
+  job=$!
+  soon 20 test -e "$scratch/ready" || fail "$name: mpirun is not started: $(cat "$scratch/log")"
+  kill -TERM "$job"
+  wait "$job" || code=$?
+  [[ $code == 75 ]] || fail "$name: the exit code of a stop is $code, not 75: $(cat "$scratch/log")"
+  [[ $(number_of_calls) == 1 ]] || fail "$name: started again: $(cat "$scratch/log")"
+}
+while read -r words; do
+  case_of stop <<< "$until_it_is_told"
+  read -ra launcher <<< "$words"
+  name=$words
+  expect_stop "$copy/launch/go-on.sh" "$run" "${launcher[@]}" "$program" -- --ep 2
+done << END
+mpirun
+orterun
+$scratch/bin/mpiexec.other
+prterun
+env A=1 mpirun -n 2
+nice -n 1 mpirun
+timeout 60 mpirun
+$copy/launch/with-env.sh mpirun
+END
+export MOELOOM_BUILD=$copy/other
+case_of cluster <<< "$until_it_is_told"
+expect_stop "$copy/launch/cluster.sh" "$scratch/hosts" train
+case_of go_on_cluster <<< "$until_it_is_told"
+expect_stop "$copy/launch/go-on.sh" "$run" "$copy/launch/cluster.sh" "$scratch/hosts" -- --ep 2
+# A launcher that is no mpirun gets what it is told.
+# shellcheck disable=SC2016  # its own words
+case_of srun <<< 'trap "exit 75" TERM; touch "$kept/ready"; while true; do sleep 0.05; done'
+expect_stop "$copy/launch/go-on.sh" "$run" srun "$program" -- --ep 2
+# An mpirun that does not take USR1 yet.
+# shellcheck disable=SC2016  # its own words
+case_of unprepared <<< 'touch "$kept/ready"; while true; do sleep 0.05; done'
+expect_stop "$copy/launch/go-on.sh" "$run" mpirun "$program" -- --ep 2
+# Before there is an mpirun.
+case_of early <<< 'exit 0'
+# shellcheck disable=SC2016  # its own words
+expect_code 75 bash -c 'export stopped_early=$$; exec "$@"' early "$copy/launch/cluster.sh" "$scratch/hosts" train
+[[ ! -e $scratch/calls ]] || fail "stopped before mpirun, which is asked '$(cat "$scratch/calls")'"
+echo "stopped: by the second of two signals, before mpirun, and behind other words"

@@ -11,9 +11,10 @@
 # ssh must reach each machine without a password, and the program, the data and the run's folder must be at the same
 # paths on all. What dies (a rank, a machine, a link) ends the job within seconds: start again with
 # `train --resume /shared/run`. TERM, USR1 or INT (Ctrl-C) to this script stops all ranks after the same step with a
-# checkpoint; the exit code is then 75. A second INT leaves at once.
+# checkpoint; the exit code is then 75. A second INT leaves at once. Nothing is read from the terminal: `chat` needs its
+# --message.
 #
-#   MOELOOM_BUILD  the build folder (build)
+#   MOELOOM_BUILD  the build folder (build); where it is no absolute path, it is taken from the repository's folder
 #   MOELOOM_NET    see launch/env.sh
 #   OMPI_MCA_...   as ever, and for the launcher of Open MPI 5 PRTE_MCA_...; OMPI_MCA_plm_rsh_agent, there
 #                  PRTE_MCA_plm_ssh_agent, is a program in ssh's place: AGENT HOST COMMAND...
@@ -23,8 +24,12 @@ hostfile=${1:?usage: launch/cluster.sh HOSTFILE COMMAND...}
 shift
 [[ -r $hostfile ]] || { echo "cannot read the hostfile $hostfile; it holds a line 'node1 slots=16' a machine" >&2; exit 1; }
 here=$(cd "$(dirname "$0")" && pwd)
-program=$(realpath "${MOELOOM_BUILD:-$here/../build}")/moeloom
+build=${MOELOOM_BUILD:-build}
+[[ $build == /* ]] || build=$here/../$build
+program=$(realpath -m "$build")/moeloom
 [[ -x $program ]] || { echo "there is no $program; build it by launch/build.sh, or set MOELOOM_BUILD" >&2; exit 1; }
+[[ ${1:-} != chat || " $* " =~ \ --(message|help|config)[=\ ] ]] ||
+  { echo "chat on several machines reads no terminal; give it --message TEXT" >&2; exit 1; }
 
 # mpirun would answer TERM and INT by killing its ranks; USR1 it hands on to them, but forgets it while they are not there
 # yet.

@@ -18,7 +18,9 @@ find_hosts_in_launcher() {
     case $(basename -- "$word") in
       cluster.sh)
         hosts_at=$((i + 1))
-        program=$(realpath "${MOELOOM_BUILD:-$(dirname "$word")/../build}")/moeloom
+        program=${MOELOOM_BUILD:-build}
+        [[ $program == /* ]] || program=$(dirname "$word")/../$program
+        program=$(realpath -m "$program")/moeloom
         ;;
       --hostfile | -hostfile | --machinefile | -machinefile) hosts_at=$((i + 1)) ;;
       -H | -host | --host | -H=* | -host=* | --host=*)

@@ -8,7 +8,9 @@
 # machine, so the page is the same wherever it is written; a test compares it.
 set -euo pipefail
 folder=$(cd "$(dirname "$0")" && pwd)
-program=${1:-${MOELOOM_BUILD:-$folder/../build}/moeloom}
+build=${MOELOOM_BUILD:-build}
+[[ $build == /* ]] || build=$folder/../$build
+program=${1:-$build/moeloom}
 file=${2:-$folder/options.md}
 [[ -x $program ]] || { echo "write-options: there is no program $program; build it by launch/build.sh" >&2; exit 1; }
 

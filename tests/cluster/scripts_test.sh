@@ -127,3 +127,20 @@ case_of early <<< 'exit 0'
 expect_code 75 bash -c 'export stopped_early=$$; exec "$@"' early "$copy/launch/cluster.sh" "$scratch/hosts" train
 [[ ! -e $scratch/calls ]] || fail "stopped before mpirun, which is asked '$(cat "$scratch/calls")'"
 echo "stopped: by the second of two signals, before mpirun, and behind other words"
+
+# A relative build is of the repository.
+export MOELOOM_BUILD=other
+case_of relative <<< 'exit 0'
+mkdir -p "$run/checkpoint-8"
+touch "$run/checkpoint-8/trainer_state.json"
+expect_code 0 go_on --elastic "$run" "$copy/launch/cluster.sh" "$scratch/hosts" -- --ep 2
+grep -q -- " $program train --resume $run\$" "$scratch/calls" || fail "$name: $(cat "$scratch/calls" "$scratch/log")"
+"$copy/launch/write-options.sh" > "$scratch/log" 2>&1 || fail "write-options: $(cat "$scratch/log")"
+grep -q '^a program$' "$copy/launch/options.md" || fail "write-options: $(cat "$copy/launch/options.md")"
+chat() { "$copy/launch/cluster.sh" "$scratch/hosts" chat --model m "$@" > "$scratch/log" 2>&1; }
+case_of chat <<< 'exit 0'
+expect_code 1 chat
+expect_said "give it --message TEXT"
+expect_code 0 chat --message "Who was Ruth?"
+[[ $(number_of_calls) == 1 ]] || fail "$name: $(cat "$scratch/calls")"
+echo "a relative build, and chat without a message"

@@ -31,8 +31,9 @@ while [[ ${1:-} == --* ]]; do
     --restarts | --pause) ;;
     *) echo "launch/go-on.sh: there is no $1; $usage" >&2; exit 1 ;;
   esac
-  [[ ${2:-} =~ ^[0-9]+$ ]] || { echo "launch/go-on.sh: $1 needs a number; $usage" >&2; exit 1; }
-  if [[ $1 == --restarts ]]; then restarts=$2; else first_pause=$2; fi
+  [[ ${2:-} =~ ^[0-9]{1,9}$ ]] || { echo "launch/go-on.sh: $1 needs a number; $usage" >&2; exit 1; }
+  number=$((10#$2))  # 08 is 8
+  if [[ $1 == --restarts ]]; then restarts=$number; else first_pause=$number; fi
   shift 2
 done
 run=${1:?$usage}
@@ -60,15 +61,20 @@ newest_checkpoint() {
 }
 # Whether the run's page is its last: those of validations say that it goes on.
 has_ended() { [[ -f $run/report.html ]] && ! head -c 200 "$run/report.html" | grep -q 'data-run="goes on"'; }
+# metrics N: the last N lines, without the half of one that a killed job may have left.
+metrics() {
+  { tail -n $(($1 + 1)) "$run/metrics.jsonl" 2> /dev/null || true; } | LC_ALL=C sed -n '/^{.*}$/p' | tail -n "$1"
+}
 # The number of steps that the run's metrics tell of.
 steps_done() {
   local last
-  last=$(tail -n 1 "$run/metrics.jsonl" 2> /dev/null | sed -n 's/^{"step":\([0-9]*\),.*/\1/p')
+  last=$(metrics 1 | sed -n 's/^{"step":\([0-9]*\),.*/\1/p')
   echo $((${last:--1} + 1))
 }
-# sum_of FIELD N: over the last N lines of the metrics.
+# sum_of FIELD N: over the last N lines of the metrics. In the locale of C, because mawk would write and read a comma for
+# the point where the user's has one.
 sum_of() {
-  tail -n "$2" "$run/metrics.jsonl" 2> /dev/null | awk -v field="\"$1\":" \
+  metrics "$2" | LC_ALL=C awk -v field="\"$1\":" \
     '(at = index($0, field)) { sum += substr($0, at + length(field)) + 0 } END { printf "%.3f", sum }'
 }
 now() { echo "${EPOCHREALTIME/,/.}"; }
@@ -86,8 +92,8 @@ first_to_end() {
     { cat "$run/ended/rank-$rank" 2> /dev/null || echo "- $rank $host a place that is not known"; } | head -n 1
     return
   fi
-  { cat "$run"/ended/rank-* 2> /dev/null || true; } | sort -n |
-    awk -v started="$started" -v ended="$1" -v here="$(hostname)" \
+  { cat "$run"/ended/rank-* 2> /dev/null || true; } | LC_ALL=C sort -n |
+    LC_ALL=C awk -v started="$started" -v ended="$1" -v here="$(hostname)" \
       '$1 < ended && $1 > started - ($3 == here ? 0 : 60) && !found++'
 }
 # A rank's watch may leave the rank's last place a moment after the launcher has ended.

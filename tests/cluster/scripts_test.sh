@@ -144,3 +144,54 @@ expect_said "give it --message TEXT"
 expect_code 0 chat --message "Who was Ruth?"
 [[ $(number_of_calls) == 1 ]] || fail "$name: $(cat "$scratch/calls")"
 echo "a relative build, and chat without a message"
+
+# Numbers are decimal.
+case_of restarts <<< 'exit 137'
+expect_code 137 go_on --restarts 08 --pause 00 "$run" mpirun "$program" -- --ep 2
+[[ $(number_of_calls) == 9 ]] || fail "--restarts 08: $(number_of_calls) starts"
+expect_code 1 go_on --restarts 1x "$run" mpirun "$program" -- --ep 2
+case_of pause <<< 'exit 137'
+"$copy/launch/go-on.sh" --pause 08 "$run" mpirun "$program" -- --ep 2 > "$scratch/log" 2>&1 &
+job=$!
+waits() { grep -qF "starts again in 8 s" "$scratch/log" 2> /dev/null; }
+soon 20 waits || fail "--pause 08: $(cat "$scratch/log")"
+kill -TERM "$job"
+expect_code 75 wait "$job"
+echo "--restarts 08, --pause 08"
+
+# A line that was torn is not the last step, and what came to steps is started again.
+# shellcheck disable=SC2016  # its own words
+torn='
+run=$* run=${run##* --run } run=${run%% --*}
+[[ $(wc -l < "$kept/calls") == 1 ]] || exit 0
+mkdir -p "$run/ended"
+printf "{\"step\":%s,\"seconds\":0.25,\"start_seconds\":1.5}\n" 0 1 > "$run/metrics.jsonl"
+printf "{\"st" >> "$run/metrics.jsonl"
+echo "${EPOCHREALTIME/,/.} 0 $(hostname) router" > "$run/ended/rank-0"
+exit 1'
+# expect_restart: once, with its numbers.
+expect_restart() {
+  expect_code 0 go_on --pause 0 "$run" mpirun "$program" -- --ep 2
+  [[ $(number_of_calls) == 2 ]] || fail "$name: $(number_of_calls) starts: $(cat "$scratch/log")"
+  expect_said "go-on: ended after step 1: rank 0 on $(hostname) ended at router, exit code 1; starts again at once from the beginning, 2 steps"
+  grep -q '"steps":2,"from":0,"lost_seconds":0\.500,"lost_starting":3\.000,"lost_saving":0\.000,' "$run/restarts.jsonl" ||
+    fail "$name: restarts.jsonl: $(cat "$run/restarts.jsonl")"
+}
+case_of torn <<< "$torn"
+expect_restart
+echo "a torn line of metrics"
+
+if localedef -i de_DE -f UTF-8 "$scratch/de_DE.UTF-8" > /dev/null 2>&1; then
+  for awk in mawk gawk; do
+    command -v "$awk" > /dev/null || continue
+    ln -sf "$(command -v "$awk")" "$scratch/bin/awk"
+    case_of "comma-$awk" <<< "$torn"
+    environment=(LOCPATH="$scratch" LC_ALL=de_DE.UTF-8)
+    expect_restart
+    environment=()
+  done
+  rm -f "$scratch/bin/awk"
+  echo "a locale whose numbers have a comma"
+else
+  echo "no localedef here: a locale whose numbers have a comma is not tried"
+fi

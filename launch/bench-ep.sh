@@ -38,16 +38,21 @@ ranks=${ranks:-1,2,4}
 [[ $ranks =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] ||
   { echo "bench-ep: --ranks \"$ranks\" must be numbers of ranks with commas, as in --ranks 1,2,4" >&2; exit 1; }
 
+# What no commit names is told apart by this: points of another program are not taken for its own.
+hash_of_program() { sha256sum "$program" | cut -c1-12; }
 if [[ -n ${MOELOOM_PROGRAM:-} ]]; then
   program=$MOELOOM_PROGRAM
-  commit=program-$(sha256sum "$program" | cut -c1-12)
+  commit=program-$(hash_of_program)
 else
   "$repository/launch/build.sh" -- moeloom
   build=${MOELOOM_BUILD:-build}
   [[ $build == /* ]] || build=$repository/$build
   program=$build/moeloom
-  commit=$(git -C "$repository" rev-parse --short HEAD 2>/dev/null || echo unknown)
-  git -C "$repository" diff --quiet HEAD 2>/dev/null || commit+=-with-changes
+  if ! commit=$(git -C "$repository" rev-parse --short HEAD 2> /dev/null); then
+    commit=unknown-$(hash_of_program)
+  elif ! git -C "$repository" diff --quiet HEAD 2> /dev/null; then
+    commit+=-with-changes-$(hash_of_program)
+  fi
 fi
 if [[ -n $study ]]; then
   MOELOOM_PROGRAM=$program COMMIT=$commit exec "$repository/bench/study/run.sh" --out "${out:-bench-ep-study}" "${options[@]}"

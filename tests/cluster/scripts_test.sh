@@ -195,3 +195,28 @@ if localedef -i de_DE -f UTF-8 "$scratch/de_DE.UTF-8" > /dev/null 2>&1; then
 else
   echo "no localedef here: a locale whose numbers have a comma is not tried"
 fi
+
+# Each program that no commit names has points of its own.
+# shellcheck disable=SC2016  # its own words
+printf '%s\n' '#!/bin/bash' 'mkdir -p "$copy/built"' 'echo "$content" > "$copy/built/moeloom"' > "$copy/launch/build.sh"
+export copy
+# commit_of CONTENT: the name that the points of this program get.
+commit_of() {
+  case_of bench <<< 'exit 0'
+  content=$1 MOELOOM_BUILD=built "$copy/launch/bench-ep.sh" --ranks 1 > "$scratch/log" 2>&1 || fail "bench-ep: $(cat "$scratch/log")"
+  sed -n 's/.* --commit \([^ ]*\) .*/\1/p' "$scratch/calls"
+}
+[[ $(commit_of one) == unknown-* ]] || fail "bench-ep without git: $(commit_of one)"
+[[ $(commit_of one) == "$(commit_of one)" && $(commit_of one) != "$(commit_of two)" ]] || fail "bench-ep without git: one name"
+if command -v git > /dev/null; then
+  echo /built > "$copy/.gitignore"
+  git -C "$copy" init -q
+  git -C "$copy" add .
+  git -C "$copy" -c user.name=test -c user.email=test@localhost commit -qm all
+  sha=$(git -C "$copy" rev-parse --short HEAD)
+  [[ $(commit_of one) == "$sha" ]] || fail "bench-ep of a commit: $(commit_of one)"
+  echo >> "$copy/launch/README.md"
+  [[ $(commit_of one) == "$sha-with-changes-"* && $(commit_of one) != "$(commit_of two)" ]] ||
+    fail "bench-ep with changes: $(commit_of one), $(commit_of two)"
+fi
+echo "bench-ep: names of what no commit names"

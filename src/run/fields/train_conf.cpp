@@ -16,6 +16,7 @@ std::string resolved_config(const TrainOptions& options) {
     if (group != option.group) text += "\n# " + (group = option.group) + "\n";
     const bool is_shape = std::ranges::count(shape_option_names(), option.name) > 0;
     if (is_shape && shape_elsewhere && std::ranges::count(given, option.name) == 0) continue;
+    if (option.name == "steps" && options.data.epochs != 0) continue;  // a file says one end of a run
     const std::string value = config_value(option.get());
     text += option.name + (value.empty() ? " =" : " = " + value) + "\n";
   }

@@ -10,8 +10,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// --resume, --model and the shape are three answers to where the model comes from: what the command line
-/// answers replaces what a file answered.
+/// answers replaces what a file answered. So it is with --steps and --epochs, the end of a run.
 void prefer_answer(const Layer& command_line, Layer& file) {
+  if (command_line.contains("steps")) file.erase("epochs");  // --epochs counts more than steps anyway
   if (command_line.contains("resume")) {
     file.erase("model");
     file.erase("allow-missing");
@@ -21,6 +22,14 @@ void prefer_answer(const Layer& command_line, Layer& file) {
   for (const std::string& name : shape_option_names()) file.erase(name);
 }
 
+/// train.conf of a run says `epochs = 0`, which leaves it to its steps.
+void refuse_two_ends(const Layer& file, Violations& unreadable) {
+  const auto steps = file.find("steps"), epochs = file.find("epochs");
+  if (steps == file.end() || epochs == file.end() || value_in<double>(epochs->second.value) == 0) return;
+  unreadable.add(steps->second.origin + " and " + epochs->second.origin +
+                 " are two ends of one run; give one of them");
+}
+
 Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Violations& unreadable,
                  std::vector<std::string>& gone) {
   Layer layer = command_line(table, argc, argv, unreadable);
@@ -28,6 +37,7 @@ Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Vi
                     "--steps and --epochs are two ends of one run; give one of them");
   if (layer.contains("config")) {
     Layer file = table.file(layer["config"].value, unreadable, nullptr);
+    refuse_two_ends(file, unreadable);
     prefer_answer(layer, file);
     layer.merge(file);
   }

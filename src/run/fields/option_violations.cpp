@@ -2,6 +2,7 @@
 #include "moeloom/run/options.hpp"
 
 #include "fields/option_groups.hpp"
+#include "fields/overwritten.hpp"
 #include "fields/train_fields.hpp"
 
 namespace moeloom {
@@ -39,6 +40,20 @@ void check_batch(const TrainOptions& options, Index world, Violations& violation
                     "`exact` with `accumulate` above 1 does not; remove one");
 }
 
+void check_recordings(const TrainOptions& options, Violations& violations) {
+  const RunOptions& run = options.run;
+  const RoutingOptions& routing = run.routing;
+  violations.unless(routing.record.empty() ||
+                        (routing.record != routing.replay && !is_same_file(routing.record, routing.replay)),
+                    "`record-routing` and `replay-routing` name one file; record into another");
+  std::vector<NamedPath> inputs = {
+      {"model", options.model.folder}, {"tokenizer", options.model.tokenizer}, {"resume", run.resume}};
+  for (const DataSource& source : options.data.sources) inputs.push_back({"data", source.file});
+  refuse_overwriting({"record-routing", routing.record}, inputs, violations);
+  inputs.push_back({"replay-routing", routing.replay});
+  refuse_overwriting({"trace", run.trace.file}, inputs, violations);
+}
+
 }  // namespace
 
 std::vector<std::string> option_violations(const TrainOptions& options, Index world) {
@@ -54,8 +69,7 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   check_batch(options, world, violations);
   check_router_options(options.router, violations);
   const RunOptions& run = options.run;
-  violations.unless(run.routing.record.empty() || run.routing.record != run.routing.replay,
-                    "`record-routing` and `replay-routing` name one file; record into another");
+  check_recordings(options, violations);
   violations.unless(run.sample_chars == 0 || !run.prompt.empty(),
                     "`prompt` must hold at least one character; `sample-chars` 0 leaves the sample out");
   return violations.list();

@@ -6,6 +6,7 @@
 #include "cli/rows/command_tables.hpp"
 #include "fields/data_source.hpp"
 #include "fields/option_groups.hpp"
+#include "fields/overwritten.hpp"
 #include "fields/template_switches.hpp"
 
 namespace moeloom {
@@ -133,6 +134,9 @@ GenerateOptions parse_generate_options(int argc, const char* const* argv, Violat
   GenerateOptions options;
   read_command_line(generate_table(options), argc, argv, violations);
   violations.attempt([&] { check(options.answer.sampling); });
+  const auto& [ask, prompt, prompt_ids, prompts, answer] = options;
+  refuse_overwriting({"record-routing", answer.record_routing},
+                     {{"model", ask.model}, {"adapter", ask.adapter}, {"prompts", prompts}}, violations);
   violations.unless(!options.prompt.empty(), "--prompt must hold at least one character");
   return options;
 }
@@ -140,6 +144,9 @@ GenerateOptions parse_generate_options(int argc, const char* const* argv, Violat
 EvalOptions parse_eval_options(int argc, const char* const* argv, Violations& violations) {
   EvalOptions options;
   read_command_line(table_of(options), argc, argv, violations);
+  std::vector<NamedPath> inputs = {{"model", options.ask.model}, {"adapter", options.ask.adapter}};
+  for (const DataSource& source : options.score.sources) inputs.push_back({"data", source.file});
+  refuse_overwriting({"logprobs", options.logprobs}, inputs, violations);
   options.score.by_example = !options.logprobs.empty();
   return options;
 }

@@ -9,6 +9,7 @@
 #include "cli/rows/command_tables.hpp"
 #include "fields/data_source.hpp"
 #include "fields/option_groups.hpp"
+#include "fields/overwritten.hpp"
 #include "fields/template_switches.hpp"
 
 namespace moeloom {
@@ -198,6 +199,10 @@ ReportOptions parse_report_options(int argc, const char* const* argv) {
   Violations violations;
   read_command_line(table_of(options), argc, argv, violations);
   violations.unless(!options.runs.empty(), "folders of runs are needed: moeloom report RUN [RUN...]");
+  for (const std::filesystem::path& run : options.runs)
+    violations.unless(options.out.empty() || !lies_in(options.out, run),
+                      "--out " + options.out.string() + " lies in " + run.string() +
+                          ", whose files stay as they are; choose a place outside of the runs");
   violations.unless(!options.out.empty(), "--out needs the name of a file, as --out runs.html");
   violations.throw_if_any();
   return options;

@@ -8,6 +8,7 @@
 #include "fields/adapter_text.hpp"
 #include "fields/network_text.hpp"
 #include "fields/option_groups.hpp"
+#include "fields/overwritten.hpp"
 
 namespace moeloom {
 namespace {
@@ -140,6 +141,14 @@ void check_ranks(const PlanOptions& o, Violations& violations) {
                         std::to_string(o.ranks) + ": nodes are planned as equal");
 }
 
+/// FILE of trace:FILE@LAYER; empty for what is none.
+std::filesystem::path recorded_file(const std::string& routing) {
+  if (!routing.starts_with(RecordedWorkload::kPrefix)) return {};
+  const std::string file = routing.substr(std::string_view(RecordedWorkload::kPrefix).size());
+  std::error_code ignored;
+  return std::filesystem::exists(file, ignored) ? file : file.substr(0, file.rfind('@'));
+}
+
 }  // namespace
 
 KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
@@ -161,6 +170,10 @@ PlanOptions parse_plan_options(int argc, const char* const* argv) {
   Violations violations = read(table_of(options), argc, argv, options.model);
   violations.unless(options.routing.empty() || options.routing.starts_with(RecordedWorkload::kPrefix),
                     "--routing " + options.routing + " is no trace:FILE, which a recording is named by");
+  refuse_overwriting(
+      {"json", options.json},
+      {{"model", options.model.folder}, {"data", options.data}, {"routing", recorded_file(options.routing)}},
+      violations);
   check_tokens(options, violations);
   check_ranks(options, violations);
   violations.throw_if_any();

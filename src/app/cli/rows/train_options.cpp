@@ -2,6 +2,7 @@
 #include "cli/command_line.hpp"
 #include "cli/options.hpp"
 #include "fields/option_groups.hpp"
+#include "fields/overwritten.hpp"
 #include "fields/resumed_options.hpp"
 
 namespace moeloom {
@@ -63,6 +64,9 @@ TrainOptions parse_train_options(int argc, const char* const* argv) {
   Violations unreadable;
   const Layer layer = all_layers(table, argc, argv, unreadable, options.gone);
   table.set(layer, unreadable);
+  for (const auto& [option, output] :
+       {NamedPath{"record-routing", options.run.routing.record}, NamedPath{"trace", options.run.trace.file}})
+    refuse_overwriting({option, output}, {{"config", config}}, unreadable);
   unreadable.throw_if_any();
   note_shape(layer, options.model);
   return options;

@@ -4,6 +4,7 @@
 #include "moeloom/comm/communicator.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -14,12 +15,12 @@
 #include "cli/options.hpp"
 #include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
-#include "data/document_reader.hpp"
 #include "fields/data_source.hpp"
 #include "log/program_log.hpp"
 #include "open/processors.hpp"
 #include "record/log.hpp"
 #include "tokenize/tokenize_files.hpp"
+#include "tokenize/tokenize_paths.hpp"
 #include "words/model_text.hpp"
 
 namespace moeloom {
@@ -28,14 +29,18 @@ namespace {
 namespace fs = std::filesystem;
 
 /// use(line, where) for each line of the files, or of the standard input if there are none.
-void each_input_line(const std::vector<std::string>& names,
+void each_input_line(const TokenizeOptions& options,
                      const std::function<void(const std::string&, const std::string&)>& use) {
   const auto read = [&](std::istream& stream, const std::string& name) {
     Index number = 0;
+    errno = 0;
     for (std::string line; std::getline(stream, line);) use(line, name + ":" + std::to_string(++number));
+    // std::cin goes through stdin, which alone knows of its failure.
+    if (stream.bad() || (&stream == &std::cin && std::ferror(stdin) != 0))
+      throw_io_error("cannot read " + name, errno);
   };
-  if (names.empty()) return read(std::cin, "standard input");
-  for (const fs::path& file : files_under(names)) {
+  if (options.in.empty()) return read(std::cin, "standard input");
+  for (const fs::path& file : input_files(options)) {
     std::ifstream stream(file, std::ios::binary);
     if (!stream) throw IoError("cannot open " + file.string());
     read(stream, file.string());
@@ -79,22 +84,23 @@ void print_line(const std::string& line) {
 /// A template is read for them alone.
 bool reads_rows(const TokenizeOptions& options) {
   if (options.ids || options.decode) return false;
-  return std::ranges::any_of(files_under(options.in),
+  return std::ranges::any_of(input_files(options),
                              [](const fs::path& file) { return holds_records(file, std::nullopt); });
 }
 
 int tokenize_command(int argc, char** argv) {
   const TokenizeOptions options = parse_tokenize_options(argc, argv);
+  require_other_output(options);
   const ModelText text = ModelText::of_tokenizer(options.model, reads_rows(options), options.ignored_keys);
   const Tokenizer& tokenizer = *text.tokenizer();
   if (options.ids) {
-    each_input_line(options.in, [&](const std::string& line, const std::string&) {
+    each_input_line(options, [&](const std::string& line, const std::string&) {
       print_line(line_of_ids(tokenizer.encode(line, options.special)));
     });
     return 0;
   }
   if (options.decode) {
-    each_input_line(options.in, [&](const std::string& line, const std::string& where) {
+    each_input_line(options, [&](const std::string& line, const std::string& where) {
       print_line(tokenizer.decode(ids_of_line(line, where), false));
     });
     return 0;

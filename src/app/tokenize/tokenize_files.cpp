@@ -15,6 +15,7 @@
 #include "data/document_reader.hpp"
 #include "data/record_reader.hpp"
 #include "tokenize/document_ids.hpp"
+#include "tokenize/tokenize_paths.hpp"
 #include "tokenize/tokenize_progress.hpp"
 
 namespace moeloom {
@@ -62,7 +63,7 @@ class TokenizeRun {
       : options_(options),
         tokenizer_(*text.tokenizer()),
         log_(log),
-        files_(files_under(options.in)),
+        files_(input_files(options)),
         ids_(text, options, files_.empty() ? std::tm{} : day_of(files_.front())),
         key_(tokenize_key(options, files_, ids_)),
         state_file_(options.out.string() + ".progress.json") {

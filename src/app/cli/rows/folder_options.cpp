@@ -75,6 +75,7 @@ OptionTable table_of(ReportOptions& options) {
 
 OptionTable table_of(TokenizeOptions& options) {
   constexpr const char* kPrinted = "it prints lines, and writes no file";
+  const auto of_files = [&](Option& option) { option.against("ids", kPrinted).against("decode", kPrinted); };
   OptionTable table;
   table.group("Options");
   table.add("model", "DIR", "a folder with tokenizer.json, or that file", "whose tokens", options.model)
@@ -85,20 +86,18 @@ OptionTable table_of(TokenizeOptions& options) {
             "of train, any other file is one",
             "what is tokenized", options.in);
   add_template_option(table, options.switches);
-  table
-      .add("out", "FILE",
-           "the tokens: NAME.bin with NAME.idx beside it is Megatron's, which train --data reads",
-           "tokenized once, read by every run", options.out)
-      .against("ids", kPrinted)
-      .against("decode", kPrinted);
-  table.add_choice("format", "raw: 32-bit integers alone, which train reads by the name .u32",
-                   "programs that read plain integers", options.raw, {{"megatron", false}, {"raw", true}});
+  of_files(table.add("out", "FILE",
+                     "the tokens: NAME.bin with NAME.idx beside it is Megatron's, which train --data reads",
+                     "tokenized once, read by every run", options.out));
+  of_files(table.add_choice("format", "raw: 32-bit integers alone, which train reads by the name .u32",
+                            "programs that read plain integers", options.raw,
+                            {{"megatron", false}, {"raw", true}}));
   table.add("special", "BOOL", "with the tokens that tokenizer.json puts around a text",
             "add_special_tokens of transformers", options.special);
-  table.add("end-token", "TOKEN", "stands behind each document", "--append-eod of Megatron-LM",
-            options.end_token);
-  table.add("overwrite", "BOOL", "replace the output, and begin anew where a run was ended",
-            "hours of work that were not meant to be replaced", options.overwrite);
+  of_files(table.add("end-token", "TOKEN", "stands behind each document", "--append-eod of Megatron-LM",
+                     options.end_token));
+  of_files(table.add("overwrite", "BOOL", "replace the output, and begin anew where a run was ended",
+                     "hours of work that were not meant to be replaced", options.overwrite));
   add_threads_option(table, options.threads, "0: OMP_NUM_THREADS, or else all processors");
   table
       .add("ids", "BOOL", "instead: print the ids of each line of the input", "comparisons by hand",
@@ -187,6 +186,8 @@ TokenizeOptions parse_tokenize_options(int argc, const char* const* argv) {
   for (const char* name : {"in", "out"})
     violations.unless(!writes || layer.contains(name),
                       "--" + std::string(name) + " is needed, or --ids true, or --decode true");
+  violations.unless(!layer.contains("in") || !options.in.empty(),
+                    "--in needs names of files or folders, as --in corpus.txt,more/");
   violations.unless(!writes || options.raw || options.out.empty() || options.out.extension() == ".bin",
                     "--out " + options.out.string() + ": who reads Megatron's tokens takes " +
                         options.out.string() + ".bin; write that, or --format raw");

@@ -4,6 +4,8 @@
 #include "plan/cost/rebalance_cost.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <string_view>
 
 #include "cli/flag_names.hpp"
 #include "fields/adapter_text.hpp"
@@ -32,14 +34,27 @@ std::string travel_words(const PlanOptions& options, const Job& job) {
          " --overlap-param-gather off";
 }
 
+/// Quoted where a shell would see more than a word in it.
+std::string shell_word(const std::string& text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_@%+=:,./-").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 /// The shape as its options, for a model that has no folder.
 std::string model_words(const ModelOptions& model) {
-  if (!model.folder.empty()) return " --model " + model.folder.string();
+  if (!model.folder.empty()) return " --model " + shell_word(model.folder.string());
   ModelOptions copy = model;
   OptionTable table;
   add_model_options(table, copy);
   std::string words;
-  for (const std::string& name : model.shape_given) words += " --" + name + " " + table.find(name)->get();
+  for (const std::string& name : model.shape_given)
+    words += " --" + name + " " + shell_word(table.find(name)->get());
   return words;
 }
 
@@ -126,11 +141,11 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   if (options.dtype == DType::kBF16) line += " --dtype bf16";
   if (options.gmm_budget_bytes != KernelOptions{}.gmm_budget_bytes)
     line += " --gmm-budget " + exact_bytes_text(options.gmm_budget_bytes);
-  if (options.lora) line += " --lora " + adapter_text(options.lora);
+  if (options.lora) line += " --lora " + shell_word(adapter_text(options.lora));
   line += with_flag_names(changed_keeping({}, job.keeping));
   if (const Index memory = memory_of_a_rank(options); memory > 0)
     line += " --memory " + exact_bytes_text(memory);
-  return line + " --data " + options.data.string();
+  return line + " --data " + shell_word(options.data.string());
 }
 
 std::string gain_text(const ModelConfig& config, const Job& job, const RebalanceRates& rates) {

@@ -94,6 +94,17 @@ TEST(PlanWords, TheLineSaysEverythingThatThePointDoes) {
       << run_line(options, point);
 }
 
+TEST(PlanWords, ALineCanBePastedIntoAShell) {
+  PlanOptions options;
+  options.model.folder = "my models/it's";
+  options.data = "a b.txt";
+  const std::string line = run_line(options, {});
+  EXPECT_NE(line.find(" --model 'my models/it'\\''s' "), std::string::npos) << line;
+  EXPECT_TRUE(line.ends_with(" --data 'a b.txt'")) << line;
+  const CalibrateOptions measured = {.model = options.model};
+  EXPECT_NE(calibrate_line(measured, 1, 1).find(" --model 'my models/it'\\''s' "), std::string::npos);
+}
+
 TEST(PlanWords, TheLineAsksForWhatTrainWouldNotDoUnasked) {
   PlanOptions options;
   options.model.folder = "model";

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -17,6 +18,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/environment.hpp"
+#include "cli/file_errors.hpp"
 #include "cli/host_limits.hpp"
 #include "cli/host_network.hpp"
 #include "cli/options.hpp"
@@ -34,7 +36,7 @@ using namespace moeloom;
 struct Command {
   std::string_view name;
   int (*run)(int, char**);  // null: train's, which is watched
-  std::string (*help)();
+  Help (*help)();
   bool on_ranks;  // under MPI
 };
 
@@ -60,13 +62,18 @@ void say_errors(const std::string& text) {
 }
 
 /// What needs no MPI is said before it starts, and once however many ranks there are.
-int say_once(const std::string& text) {
-  if (launcher_rank() == 0) std::cout << text << std::flush;
+int say_once(const std::string& text) try {
+  if (launcher_rank() != 0) return 0;
+  std::cout << text;
+  finish_standard_output();
   return 0;
+} catch (const std::exception& error) {
+  say_errors(error.what());
+  return exit_code_of(error);
 }
 
 int run_alone(const Command& command, int argc, char** argv) try {
-  const int code = command.run(argc, argv);
+  const int code = with_file_errors([&] { return command.run(argc, argv); });
   finish_standard_output();
   return code;
 } catch (const std::exception& error) {
@@ -78,7 +85,7 @@ template <typename Run>
 int run_in_session(const Run& run) {
   const int rank = Communicator::world().rank();
   try {
-    return run();
+    return with_file_errors(run);
   } catch (const AgreedError& error) {
     if (rank == 0) say_errors(error.what());
     return exit_code_of(error);
@@ -105,6 +112,7 @@ int run_on_ranks(const Command& command, int argc, char** argv) try {
 /// train: it stops in order, and does not hang, neither in its steps nor in the start and the end of MPI.
 int run_training(int argc, char** argv) try {
   hold_stop_signals();
+  std::signal(SIGPIPE, SIG_IGN);  // who reads the sample may be gone; the run's files are what counts
   Watcher watcher(std::span(argv, static_cast<std::size_t>(argc)));
   watch_from_start(argc - 1, argv + 1, watcher);
   PositionBoard& board = watcher.board();
@@ -173,7 +181,7 @@ int main(int argc, char** argv) {
     wait_for_speaker(launcher_rank() == 0);
     return kFailedExitCode;
   }
-  if (help_requested(argc - 1, argv + 1)) return say_once(command->help());
+  if (help_requested(argc - 1, argv + 1, command->help)) return say_once(command->help().text);
   if (command->on_ranks && host_refused()) return kFailedExitCode;
   if (command->run == nullptr) return run_training(argc, argv);
   return command->on_ranks ? run_on_ranks(*command, argc, argv) : run_alone(*command, argc - 1, argv + 1);

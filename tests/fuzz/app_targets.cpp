@@ -128,7 +128,7 @@ std::vector<std::string> option_words() {
   std::vector<std::string> words = {
       "--", "=",  "auto", "true",  "1e308", "-1",   "4GiB",      "200Gbit,2us",        "10:20",
       "\"", "# ", "\\n",  "0,1,2", "*",     "bf16", "--config=", "9223372036854775807"};
-  const std::string help = train_help();
+  const std::string help = train_help().text;
   for (std::size_t at = help.find("--"); at != std::string::npos; at = help.find("--", at + 2)) {
     const std::string name = help.substr(at, help.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at) - at);
     if (name.size() > 3) words.push_back(name);

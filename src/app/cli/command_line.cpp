@@ -28,7 +28,7 @@ bool takes(const OptionTable& table, const Option* option, const std::string& ne
 
 }  // namespace
 
-std::string help_of(const OptionTable& table) {
+Help help_of(const OptionTable& table) {
   constexpr unsigned kColumns = 110;
   po::options_description all(kColumns);
   for (auto option = table.options().begin(); option != table.options().end();) {
@@ -43,7 +43,7 @@ std::string help_of(const OptionTable& table) {
   }
   std::ostringstream text;
   text << all;
-  return text.str();
+  return {text.str(), table};
 }
 
 Layer command_line(const OptionTable& table, int argc, const char* const* argv, Violations& unreadable) {
@@ -82,9 +82,17 @@ Layer command_line(const OptionTable& table, int argc, const char* const* argv, 
   return layer;
 }
 
-bool help_requested(int argc, const char* const* argv) {
-  return std::any_of(argv + std::min(argc, 1), argv + argc,
-                     [](const std::string word) { return word == "--help" || word == "-h"; });
+bool help_requested(int argc, const char* const* argv, Help (*help)()) {
+  const auto asks = [](const std::string& word) { return word == "--help" || word == "-h"; };
+  if (std::none_of(argv + std::min(argc, 1), argv + argc, asks)) return false;
+  const OptionTable table = help().table;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (asks(word)) return true;
+    const bool may_take = word.starts_with("--") && word.find('=') == std::string::npos && i + 1 < argc;
+    if (may_take && takes(table, table.find(name_in(word)), argv[i + 1])) ++i;
+  }
+  return false;
 }
 
 Layer read_command_line(OptionTable table, int argc, const char* const* argv, Violations& violations) {

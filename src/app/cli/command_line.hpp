@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "cli/help.hpp"
 #include "fields/option_table.hpp"
 
 namespace moeloom {
@@ -13,10 +14,11 @@ namespace moeloom {
 /// What the command line says; of an option given twice the last.
 Layer command_line(const OptionTable& table, int argc, const char* const* argv, Violations& unreadable);
 /// The options by group, with their present values as defaults.
-std::string help_of(const OptionTable& table);
+Help help_of(const OptionTable& table);
 
-/// Whether --help or -h is among the arguments.
-bool help_requested(int argc, const char* const* argv);
+/// Whether --help or -h is among the arguments, and no option's value. `help` is of the command, and is asked
+/// where one of them is said.
+bool help_requested(int argc, const char* const* argv, Help (*help)());
 
 /// The command line alone, into the fields -> what it named; what the rows say against the values is added.
 /// Throws ConfigError with every word that cannot be read.

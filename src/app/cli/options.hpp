@@ -5,6 +5,7 @@
 #include "moeloom/base/violations.hpp"
 #include "moeloom/run/asking.hpp"
 
+#include "cli/help.hpp"
 #include "fields/train_fields.hpp"
 
 namespace moeloom {
@@ -77,7 +78,7 @@ struct ReportOptions {
 
 struct KernelsOptions {
   ModelOptions model;
-  Index ranks = 0;  // 0: as many as the command runs on
+  Index ranks = 0;  // 0: ep
   Index ep = 1;
   KernelOptions kernels;
   BatchShape batch;
@@ -143,18 +144,18 @@ PlanOptions parse_plan_options(int argc, const char* const* argv);
 MeshQuestion parse_mesh_question(int argc, const char* const* argv);
 
 /// What --help prints, grouped by concern.
-std::string train_help();
-std::string generate_help();
-std::string chat_help();
-std::string eval_help();
-std::string inspect_help();
-std::string convert_help();
-std::string tokenize_help();
-std::string report_help();
-std::string kernels_help();
-std::string calibrate_help();
-std::string plan_help();
-std::string mesh_help();
+Help train_help();
+Help generate_help();
+Help chat_help();
+Help eval_help();
+Help inspect_help();
+Help convert_help();
+Help tokenize_help();
+Help report_help();
+Help kernels_help();
+Help calibrate_help();
+Help plan_help();
+Help mesh_help();
 /// What `moeloom --help` and `moeloom --version` print.
 std::string moeloom_help();
 std::string moeloom_version();

@@ -3,6 +3,7 @@
 
 #include "moeloom/run/asking.hpp"
 
+#include "cli/file_errors.hpp"
 #include "cli/options.hpp"
 #include "log/program_log.hpp"
 #include "open/run_setup.hpp"
@@ -19,7 +20,7 @@ Options agree_on_options(int argc, char** argv, Options (*parse)(int, const char
                          Violations& violations) {
   const Communicator world = Communicator::world();
   Options options;
-  agree(world, [&] { options = parse(argc, argv, violations); });
+  agree(world, [&] { options = with_file_errors([&] { return parse(argc, argv, violations); }); });
   require_same_on_all_ranks(said_by(argc, argv), world);
   return options;
 }

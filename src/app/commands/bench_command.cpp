@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "cli/environment.hpp"
+#include "cli/file_errors.hpp"
 #include "cli/rows/bench_ep_options.hpp"
 #include "cli/rows/flag_words.hpp"
 #include "commands/commands.hpp"
@@ -218,7 +219,7 @@ class Sweep {
 int bench_command(int argc, char** argv) {
   const Communicator world = Communicator::world();
   BenchRequest request;
-  agree(world, [&] { request = read_request(argc, argv, world.size()); });
+  agree(world, [&] { request = with_file_errors([&] { return read_request(argc, argv, world.size()); }); });
   require_same_on_all_ranks(fingerprint(request, world.size()), world);
   set_threads(threads_for(request.options.threads, request.flags.threads, world.split_by_node()));
   ProgramLog log({.rank = world.rank(), .level = request.flags.log_level});

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/environment.hpp"
+#include "cli/file_errors.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_words.hpp"
 #include "commands/rate_source.hpp"
@@ -70,10 +71,12 @@ int calibrate_command(int argc, char** argv) {
   RunFlags flags;
   ModelConfig config;
   agree(world, [&] {
-    options = parse_calibrate_options(argc, argv);
-    flags = read_environment();
-    config = checked_config(options.model);
-    require_dtype(options.dtype, flags);
+    with_file_errors([&] {
+      options = parse_calibrate_options(argc, argv);
+      flags = read_environment();
+      config = checked_config(options.model);
+      require_dtype(options.dtype, flags);
+    });
   });
   set_threads(threads_for(options.threads, flags.threads, world.split_by_node()));
   const RateCase sizes = rate_case(config, options.sequence_length);

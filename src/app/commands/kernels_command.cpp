@@ -64,7 +64,7 @@ void print_modules(const std::vector<ModuleRow>& rows) {
 int kernels_command(int argc, char** argv) {
   const KernelsOptions options = parse_kernels_options(argc, argv);
   const ModelConfig config = config_of(options.model);
-  const Index ranks = std::max(options.ranks, options.ep);
+  const Index ranks = options.ranks == 0 ? options.ep : options.ranks;
   const RunFlags flags = read_environment();
   Violations violations;
   violations.add(config_violations(config));

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "cli/environment.hpp"
+#include "cli/file_errors.hpp"
 #include "cli/options.hpp"
 #include "cli/terminal.hpp"
 #include "commands/commands.hpp"
@@ -47,7 +48,7 @@ int train_command(int argc, char** argv, Watcher& watcher) {
   world.report_to(watcher.board());
   watcher.board().enter(Activity::kLoading);
   TrainOptions asked;
-  agree(world, [&] { asked = parse_train_options(argc, argv); });
+  agree(world, [&] { asked = with_file_errors([&] { return parse_train_options(argc, argv); }); });
   RunFlags flags;
   ProgramLog log{LogSettings()};
   std::optional<StopSignals> signals;

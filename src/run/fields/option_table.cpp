@@ -52,7 +52,7 @@ Layer OptionTable::file(const std::filesystem::path& path, Violations& unreadabl
   try {
     layer = parse_config(read_text_file(path), path.string(), unreadable);
   } catch (const IoError& error) {
-    unreadable.add(error.what());
+    unreadable.add(error.what(), cause_of(error));
   }
   const auto note_gone = [&](const std::string& name, const Given& given, const std::string& what) {
     if (gone != nullptr)

@@ -158,21 +158,21 @@ ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& vi
   return options;
 }
 
-std::string generate_help() {
+Help generate_help() {
   GenerateOptions options;
   return "moeloom generate: text from a model\n\n"
          "  moeloom generate --model runs/latest --prompt \"In the beginning\"\n" +
          help_of(generate_table(options));
 }
 
-std::string chat_help() {
+Help chat_help() {
   ChatOptions options;
   return "moeloom chat: a conversation with a model, by its chat template\n\n"
          "  moeloom chat --model runs/latest --message \"Who was Ruth?\"\n" +
          help_of(table_of(options));
 }
 
-std::string eval_help() {
+Help eval_help() {
   EvalOptions options;
   return "moeloom eval: how well a model predicts texts and conversations\n\n"
          "  moeloom eval --model runs/latest --data test.jsonl --logprobs scores.jsonl\n\n"

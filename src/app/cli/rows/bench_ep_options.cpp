@@ -217,7 +217,7 @@ BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv) {
   return options;
 }
 
-std::string bench_ep_help() {
+Help bench_ep_help() {
   BenchEpOptions options;
   return "moeloom bench ep: which ep, on how many ranks, at what cost\n\n"
          "  mpirun -n 4 moeloom bench ep --out bench-ep       every ep of a world of 4 ranks\n"

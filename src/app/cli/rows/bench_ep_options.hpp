@@ -18,7 +18,7 @@ struct BenchEpOptions {
 
 /// Throws ConfigError with every word that cannot be read.
 BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv);
-std::string bench_ep_help();
+Help bench_ep_help();
 
 /// What can be said against the options for `world` ranks and the model that they name, with the arithmetic.
 std::vector<std::string> bench_ep_violations(const BenchEpOptions& options, const ModelConfig& config,

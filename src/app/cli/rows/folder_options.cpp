@@ -29,8 +29,8 @@ OptionTable table_of(InspectOptions& options) {
   table.add("freeze", "LIST", "as of train: memory where these are not trained", "as of train",
             options.freeze);
   table.add("verify", "BOOL",
-            "instead: read every file and compare it with manifest.json, of a run each checkpoint; 1 if any "
-            "is damaged or has no manifest",
+            "instead: read every file and compare it with manifest.json, of a run each checkpoint; answers "
+            "65 if any is damaged or has no manifest",
             "a copy, or a disk that is old", options.verify);
   table.add("families", "BOOL", "instead: the table of model families that run, and why others do not",
             "what this build knows", options.families);
@@ -209,7 +209,7 @@ ReportOptions parse_report_options(int argc, const char* const* argv) {
   return options;
 }
 
-std::string inspect_help() {
+Help inspect_help() {
   InspectOptions options;
   return "moeloom inspect: what a model or a checkpoint holds\n\n"
          "  moeloom inspect runs/latest --ranks 4 --ep 2\n"
@@ -217,7 +217,7 @@ std::string inspect_help() {
          help_of(table_of(options));
 }
 
-std::string convert_help() {
+Help convert_help() {
   ConvertOptions options;
   Upcycling upcycling;
   return "moeloom convert: a model's folder into another\n\n"
@@ -228,7 +228,7 @@ std::string convert_help() {
          help_of(convert_table(options, upcycling));
 }
 
-std::string report_help() {
+Help report_help() {
   ReportOptions options;
   return "moeloom report: runs on one page, their lines over each other\n\n"
          "  moeloom report runs/a runs/b runs/c\n"
@@ -236,7 +236,7 @@ std::string report_help() {
          help_of(table_of(options));
 }
 
-std::string tokenize_help() {
+Help tokenize_help() {
   TokenizeOptions options;
   return "moeloom tokenize: text into token ids\n\n"
          "  moeloom tokenize --model DIR --in corpus.txt,more/ --out data.bin\n"

@@ -52,7 +52,7 @@ MeshQuestion parse_mesh_question(int argc, const char* const* argv) {
   return question;
 }
 
-std::string mesh_help() {
+Help mesh_help() {
   MeshQuestion question;
   return "moeloom mesh: on how many ranks of the hosts that are left, and at which mesh, a run fits\n\n"
          "  moeloom mesh --slots 16,16 --host-memory 256GiB -- --resume RUN\n\n"

@@ -20,8 +20,8 @@ OptionTable table_of(KernelsOptions& options) {
   add_model_options(table, options.model);
   table.group("Mesh and kernels");
   table
-      .add("ranks", "N", "decide for so many ranks; 0: those that run the command",
-           "before machines are asked for", options.ranks)
+      .add("ranks", "N", "decide for so many ranks; 0: as many as `ep`", "before machines are asked for",
+           options.ranks)
       .at_least(0);
   table.add("ep", "N", "ranks that share the experts of a layer", kAsTrain, options.ep).at_least(1);
   add_kernel_options(table, options.kernels);
@@ -181,21 +181,21 @@ PlanOptions parse_plan_options(int argc, const char* const* argv) {
   return options;
 }
 
-std::string kernels_help() {
+Help kernels_help() {
   KernelsOptions options;
   return "moeloom kernels: the kernels, what each replaces, and the decision for a model and mesh\n\n"
          "  moeloom kernels --model DIR --ranks 4 --ep 2\n" +
          help_of(table_of(options));
 }
 
-std::string calibrate_help() {
+Help calibrate_help() {
   CalibrateOptions options;
   return "moeloom calibrate: how fast this machine does each kind of work, kept for `moeloom plan`\n\n"
          "  mpirun -n 2 moeloom calibrate --model DIR\n" +
          help_of(table_of(options));
 }
 
-std::string plan_help() {
+Help plan_help() {
   PlanOptions options;
   return "moeloom plan: which mesh, dispatcher and kernels to run, predicted\n\n"
          "  moeloom plan --model DIR --ranks 1024 --ranks-per-node 64 --net 200Gbit,2us\n" +

@@ -72,7 +72,7 @@ TrainOptions parse_train_options(int argc, const char* const* argv) {
   return options;
 }
 
-std::string train_help() {
+Help train_help() {
   TrainOptions options;
   OptionTable table = train_table(options);
   fs::path config;

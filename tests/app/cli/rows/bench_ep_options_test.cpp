@@ -62,7 +62,7 @@ TEST(BenchEpOptions, BadOptionsAreRefusedWithTheirArithmetic) {
 }
 
 TEST(BenchEpOptions, HelpListsEveryOptionWithItsWords) {
-  const std::string help = bench_ep_help();
+  const std::string help = bench_ep_help().text;
   for (const char* part :
        {"--mode LIST",         "--scaling LIST",   "--ep LIST",     "--gmm LIST",  "--dispatcher LIST",
         "--dtype LIST",        "--workloads LIST", "rotating-hot",  "trace:FILE",  "--tokens N",

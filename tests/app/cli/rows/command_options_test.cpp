@@ -138,10 +138,10 @@ TEST(CommandOptions, WhatBelongsToAnotherOptionOrExcludesItSaysSo) {
 }
 
 TEST(CommandOptions, EachCommandHasHelp) {
-  EXPECT_NE(convert_help().find("--shard-size BYTES (=5GB)"), std::string::npos) << convert_help();
-  EXPECT_NE(generate_help().find("--temperature"), std::string::npos);
-  EXPECT_NE(inspect_help().find("--ranks"), std::string::npos);
-  EXPECT_NE(kernels_help().find("--gmm-budget BYTES (=4GiB)"), std::string::npos);
+  EXPECT_NE(convert_help().text.find("--shard-size BYTES (=5GB)"), std::string::npos) << convert_help().text;
+  EXPECT_NE(generate_help().text.find("--temperature"), std::string::npos);
+  EXPECT_NE(inspect_help().text.find("--ranks"), std::string::npos);
+  EXPECT_NE(kernels_help().text.find("--gmm-budget BYTES (=4GiB)"), std::string::npos);
   for (const char* part : {"train", "generate", "inspect", "convert", "kernels", "MOELOOM_GMM_PATCH",
                            "MOELOOM_LOG", "OMP_NUM_THREADS"})
     EXPECT_NE(moeloom_help().find(part), std::string::npos) << part;

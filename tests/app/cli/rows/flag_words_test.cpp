@@ -40,7 +40,7 @@ TEST(FlagWords, StandForFieldsWithValuesAndBesideFieldsWithout) {
 }
 
 TEST(FlagWords, AreFlagsOfTheProgram) {
-  const std::string help = train_help() + convert_help() + generate_help();
+  const std::string help = train_help().text + convert_help().text + generate_help().text;
   for (const FlagWord& word : flag_words()) {
     if (word.flag.starts_with("--")) {
       EXPECT_NE(help.find(std::string(word.flag) + " "), std::string::npos) << word.flag;

@@ -113,9 +113,9 @@ TEST(PlanOptions, HelpNamesEveryOption) {
        {"--ranks", "--ranks-per-node", "--processors", "--memory", "--net", "--tokens-per-rank", "--seq-len",
         "--accumulate", "--expert-load", "--threads", "--dtype", "--gmm-budget", "--calibrate", "--rows",
         "--data", "--json", "--layers"})
-    EXPECT_NE(plan_help().find(name), std::string::npos) << name;
+    EXPECT_NE(plan_help().text.find(name), std::string::npos) << name;
   for (const char* name : {"--seconds", "--seq-len", "--model"})
-    EXPECT_NE(calibrate_help().find(name), std::string::npos) << name;
+    EXPECT_NE(calibrate_help().text.find(name), std::string::npos) << name;
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ TEST(TrainOptions, OfAnOptionGivenTwiceTheLastCounts) {
 TEST(TrainOptions, HelpShowsEveryGroup) {
   for (const char* part : {"Model:", "Mesh and kernels:", "Data:", "Optimizer:", "Run:", "--starved-experts",
                            "--config", "decay|skip", "(=256)"})
-    EXPECT_NE(train_help().find(part), std::string::npos) << part;
+    EXPECT_NE(train_help().text.find(part), std::string::npos) << part;
 }
 
 TEST(TrainOptions, WhatCannotBeReadIsNamedWithTheWayOut) {

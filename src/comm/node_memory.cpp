@@ -13,6 +13,7 @@
 #include <random>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
 
@@ -79,10 +80,18 @@ bool has_addresses(Index bytes) {
   return true;
 }
 
+/// ulimit -f counts it too, though no page is there, and SIGXFSZ ends who makes a file larger.
+Index largest_file() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return INT64_MAX;
+  return static_cast<Index>(std::min<rlim_t>(limit.rlim_cur, INT64_MAX));
+}
+
 /// What one rank's memory may be, where each maps that of all: the wish, or half of what is left where
-/// addresses are limited, because all else needs some too.
+/// addresses are limited, because all else needs some too. 0: no file may have a page.
 Index possible_reserve(int ranks) {
-  const Index wish = reserve_bytes(ranks);
+  const Index wish = std::min(reserve_bytes(ranks), largest_file() / kHugePage * kHugePage);
+  if (wish == 0) return 0;
   if (has_addresses(wish * ranks)) return wish;
   Index reserve = wish;
   while (reserve > kHugePage && !has_addresses(reserve * ranks)) reserve /= 2;
@@ -189,12 +198,13 @@ void NodeMemory::map(const Communicator& node) {
   agree(node, [&] {
     Descriptor file(::memfd_create("moeloom", MFD_CLOEXEC));
     if (file.get() < 0) throw Error(system_text("memfd_create"));
-    if (::ftruncate(file.get(), reserve_) != 0) throw Error(system_text("ftruncate of a memfd"));
     end_ = kPage + rounded_up(2 * mailbox_bytes_, kPage);
     if (end_ > reserve_)
       throw Error("ranks that share memory need " + std::to_string(end_) +
                   " bytes of addresses each, and have " + std::to_string(reserve_) +
-                  "; raise the limit of addresses (ulimit -v), or choose dispatcher = alltoall");
+                  "; raise the limit of addresses (ulimit -v) and of files (ulimit -f), or choose "
+                  "dispatcher = alltoall");
+    if (::ftruncate(file.get(), reserve_) != 0) throw Error(system_text("ftruncate of a memfd"));
     reserve_pages(file.get(), 0, end_);
     maps_[at(rank_)] = map_whole(file.get(), reserve_);
     new (maps_[at(rank_)]) Head{static_cast<std::uint64_t>(word), {}};

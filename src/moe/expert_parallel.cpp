@@ -69,6 +69,17 @@ BasicView<Number> tokens_of(BasicView<Number> rows, Index tokens, Index width, c
   return tokens > 0 ? rows : BasicView<Number>(nullptr, 0, width);
 }
 
+/// Rows are as wide as where they are written. Collective; throws AgreedError.
+void require_one_width(const Communicator& ep, Index width) {
+  const std::int64_t mine = width;
+  const std::vector<std::int64_t> all = ep.all_gather(std::span(&mine, 1));
+  const auto other = std::ranges::find_if(all, [&](std::int64_t each) { return each != all.front(); });
+  if (other != all.end())
+    throw AgreedError("experts of one block have D = " + std::to_string(all.front()) +
+                      " on rank 0 of ep and " + std::to_string(*other) + " on rank " +
+                      std::to_string(other - all.begin()));
+}
+
 }  // namespace
 
 struct ExpertParallel::Parts {
@@ -127,7 +138,8 @@ struct Passes {
     version += weights_stay ? 0 : 1;
     ran = true;
   }
-  void begin_backward() { require(std::exchange(ran, false), "a backward needs a forward of its own"); }
+  void check_backward() const { require(ran, "a backward needs a forward of its own"); }
+  void begin_backward() { ran = false; }
 };
 
 }  // namespace
@@ -164,6 +176,7 @@ ExpertBlock::ExpertBlock(ExpertParallel& over, const ExpertViews& experts) {
     parts_ = std::unique_ptr<Parts>(new Parts{
         parts, RoutedExperts(shard_of(experts, parts.ep(), parts.num_experts)), {experts.gate_up.cols}});
   });
+  require_one_width(parts.ep(), experts.gate_up.cols);
 }
 ExpertBlock::ExpertBlock(ExpertBlock&&) noexcept = default;
 ExpertBlock::~ExpertBlock() = default;
@@ -183,10 +196,11 @@ void ExpertBlock::forward(ConstMatrixView hidden_states, const ChosenExperts& ch
 std::span<const float> ExpertBlock::backward(ConstMatrixView d_output, MatrixView d_hidden_states) {
   Parts& p = *parts_;
   agree(p.over.ep(), [&] {
-    p.passes.begin_backward();
+    p.passes.check_backward();
     d_output = tokens_of(d_output, p.passes.tokens, p.passes.width, "d_output");
     d_hidden_states = tokens_of(d_hidden_states, p.passes.tokens, p.passes.width, "d_hidden_states");
   });
+  p.passes.begin_backward();
   // Rows are not sent again, so that the tokens of the forward are not needed.
   return p.experts.backward(p.over.context(p.passes.version, true), {}, p.chosen(), d_output,
                             d_hidden_states);
@@ -218,6 +232,7 @@ SparseBlock::SparseBlock(ExpertParallel& over, const RouterViews& router, const 
     parts_ = std::unique_ptr<Parts>(
         new Parts{parts, MoeLayer(weights, settings), {experts.gate_up.cols}, aux_loss_coef});
   });
+  require_one_width(parts.ep(), experts.gate_up.cols);
 }
 SparseBlock::SparseBlock(SparseBlock&&) noexcept = default;
 SparseBlock::~SparseBlock() = default;
@@ -242,11 +257,12 @@ void SparseBlock::backward(ConstMatrixView hidden_states, ConstMatrixView d_outp
   Parts& p = *parts_;
   const Index tokens = p.passes.tokens, width = p.passes.width;
   agree(p.over.ep(), [&] {
-    p.passes.begin_backward();
+    p.passes.check_backward();
     hidden_states = tokens_of(hidden_states, tokens, width, "hidden_states");
     d_output = tokens_of(d_output, tokens, width, "d_output");
     d_hidden_states = tokens_of(d_hidden_states, tokens, width, "d_hidden_states");
   });
+  p.passes.begin_backward();
   RouterLossGradient losses;
   if (p.aux_loss_coef != 0)
     losses =

@@ -120,7 +120,6 @@ void RoutedExperts::forward(const MoeContext& context, ConstMatrixView hidden_st
     for (Index i = 0; i < slices; ++i)
       forward_slice(context, plan_slice(context, chosen, i), hidden_states, output,
                     i == 0 ? beside : nullptr);
-    most_rows_ = std::max(most_rows_, saved_.experts.rows.rows());
   });
 }
 
@@ -144,6 +143,7 @@ void RoutedExperts::forward_slice(const MoeContext& context, const Slice& slice,
   clock.enter(Phase::kExperts);
   packed_.refresh(kernels.grouped_matmul, shard_, version);
   experts.forward(expert_pass(context, slice.plan), dispatcher, trip, rebalanced_);
+  most_rows_ = std::max(most_rows_, saved_.experts.rows.rows());
 
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);

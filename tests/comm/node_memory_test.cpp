@@ -17,6 +17,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "support/file_size_limit.hpp"
 #include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
@@ -272,6 +273,17 @@ TEST(NodeMemory, TakesFewerAddressesWhereTheyAreLimited) {
   memory->meet();
   for (int rank = 0; rank < memory->size(); ++rank) EXPECT_EQ(block.data()[rank], std::byte{7});
   EXPECT_THROW(NodeBlock(memory, room), Error) << "more than is left";
+}
+
+TEST(NodeMemory, IsNoLargerThanAFileMayBe) {
+  {
+    const testing::FileSizeLimit limit(rlim_t{64} << 20);
+    const auto memory = memory_of_world();
+    const NodeBlock block(memory, Index{1} << 20);
+    EXPECT_THROW(NodeBlock(memory, Index{64} << 20), Error) << "more than is left";
+  }
+  const testing::FileSizeLimit limit(1000);
+  EXPECT_THROW(memory_of_world(), Error);
 }
 
 TEST(NodeMemory, OneRankWithFewAddressesIsEnoughForAllToTakeFewer) {

@@ -129,6 +129,29 @@ TEST(ExpertParallel, ExpertsServeARouterOfSomebodyElse) {
   EXPECT_THROW(block.backward(up, d_x), AgreedError) << "once a forward";
 }
 
+TEST(ExpertParallel, ABackwardThatWasRefusedIsStillToCome) {
+  const Communicator ep = largest_ep(Communicator::world(), kExperts);
+  Guest guest(RandomBlock{kHidden, kInter}.weights(kExperts, 25), ep);
+  ExpertParallel over(ep, kExperts);
+  SparseBlock block(over, guest.routes(), softmax_router(kExperts, kTopK), guest.experts());
+  const Matrix rows = random_matrix(3, kHidden, 26), others = random_matrix(2, kHidden, 27);
+  Matrix output(3, kHidden), d_hidden(3, kHidden);
+  block.forward(rows, output);
+  EXPECT_THROW(block.backward(rows, others, d_hidden), AgreedError);
+  block.backward(rows, rows, d_hidden);
+}
+
+TEST(ExpertParallel, RefusesExpertsThatAreWiderOnOneRank) {
+  const Communicator ep = largest_ep(Communicator::world(), kExperts);
+  if (ep.size() == 1) GTEST_SKIP() << "of several ranks";
+  const Index hidden = ep.rank() == 0 ? kHidden : 2 * kHidden;
+  Guest guest(RandomBlock{hidden, kInter}.weights(kExperts, 28), ep);
+  ExpertParallel over(ep, kExperts);
+  EXPECT_THROW(ExpertBlock(over, guest.experts()), AgreedError);
+  EXPECT_THROW(SparseBlock(over, guest.routes(), softmax_router(kExperts, kTopK), guest.experts()),
+               AgreedError);
+}
+
 TEST(ExpertParallel, AddsTheGradientOfTheLossOfBalance) {
   const Communicator ep = largest_ep(Communicator::world(), kExperts);
   const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(kExperts, 23);

@@ -169,6 +169,8 @@ class Block {
 
   /// Rows of the last dispatch.
   Index rows_held() const { return layer_.experts().activations().experts.rows.rows(); }
+  /// Of any slice so far.
+  Index most_rows() const { return layer_.experts().most_rows(); }
   Index slices() const { return layer_.experts().activations().slices; }
 
   Matrix output, d_hidden;

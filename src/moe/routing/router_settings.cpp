@@ -17,6 +17,8 @@ void check_router(const RouterSettings& s) {
   require(fits(s.expert_scale, s.num_experts), "expert_scale needs one number an expert, or none");
   require(s.balance_by != BalanceBy::kWeights || s.weigh_by != WeighBy::kScore,
           "a router that is balanced by its weights needs weights that are no scores");
+  require(s.balance_by != BalanceBy::kWeights || s.expert_scale.empty(),
+          "a router that is balanced by its weights has no scale of experts to learn");
   require(s.nearness >= 0, "nearness must not be negative");
   require(s.num_groups >= 1 && s.num_experts % s.num_groups == 0, "num_groups must divide num_experts");
   require(s.topk_group >= 1 && s.topk_group <= s.num_groups, "topk_group must lie in [1, num_groups]");

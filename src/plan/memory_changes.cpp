@@ -15,7 +15,7 @@ std::vector<Job> candidates(const PlannedJob& planned) {
     add([](Job& other) { other.batch.micro_batches *= 2; });
   for (const Index ep : ep_sizes(planned))
     if (ep > job.layout.mesh.ep) {
-      add([&](Job& other) { other.layout.mesh = job_at(planned, ep).layout.mesh; });
+      add([&](Job& other) { other.layout = job_at(planned, ep).layout; });
       break;
     }
   for (const std::vector<Saving>& savings : savings_of(planned))

@@ -69,6 +69,7 @@ Job job_at(const PlannedJob& planned, Index ep) {
   Job job = planned.job;
   job.layout.mesh = MeshShape{.dp = 0, .ep = ep}.completed(planned.ranks());
   job.layout.ranks_per_node = std::min(job.layout.ranks_per_node, planned.ranks());
+  job.layout.ep_per_node = 0;  // was that of another row
   const TravelDecision travel = decide_travel(request_of(planned).exchange, job);
   job.exchange.overlap_reduce = travel.overlap_reduce;
   job.exchange.overlap_gather = travel.overlap_gather;

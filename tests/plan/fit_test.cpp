@@ -74,6 +74,20 @@ TEST(Fit, TheSmallestPointIsNeitherTheFirstNorAPackedOne) {
   EXPECT_EQ(least.job.layout.mesh.ep, 4) << "fewest experts a rank";
 }
 
+TEST(Fit, AnotherMeshLiesOnItsNodesByItself) {
+  PlannedJob run = testing::made_up_job(6, 6);
+  run.config.num_experts = 6;
+  run.config.num_experts_per_tok = 2;
+  run.job = job_at(run, 2);
+  const auto fit = cheapest_fit_of_ranks(run, 1e12);
+  run.job.layout.ep_per_node = 2;  // as a run finds it
+  const auto of_run = cheapest_fit_of_ranks(run, 1e12);
+  ASSERT_TRUE(fit && of_run);
+  EXPECT_EQ(of_run->job.layout.mesh.ep, fit->job.layout.mesh.ep);
+  EXPECT_EQ(of_run->job.layout.ep_on_node(), of_run->job.layout.mesh.ep);
+  EXPECT_EQ(of_run->memory.total(), fit->memory.total());
+}
+
 TEST(Fit, MicroBatchesComeBeforeRanksAndRanksBeforeNodes) {
   const auto with = [](Index ranks, Index per_node, Index micro_batches) {
     PlannedJob r = saving_job(0);

@@ -79,6 +79,26 @@ TEST(MemoryChanges, MakingMoreAgainSavesMoreAndCostsMore) {
   EXPECT_GT(of(Recompute::kBlock).time, of(Recompute::kExperts).time);
 }
 
+TEST(MemoryChanges, AnotherEpLiesOnItsNodesByItself) {
+  PlannedJob planned = testing::made_up_job(6, 6);
+  planned.config.num_experts = 6;
+  planned.config.num_experts_per_tok = 2;
+  planned.job = job_at(planned, 2);
+  planned.job.exchange.dispatcher = DispatcherKind::kShared;
+  const auto larger = [&](Index ep_per_node) {
+    planned.job.layout.ep_per_node = ep_per_node;  // 2: as a run finds it
+    const auto found = memory_changes(planned, testing::made_up_rates(6));
+    const auto at_three =
+        std::ranges::find(found, 3, [](const MemoryChange& each) { return each.job.layout.mesh.ep; });
+    EXPECT_NE(at_three, found.end());
+    return at_three == found.end() ? MemoryChange() : *at_three;
+  };
+  const MemoryChange as_run = larger(2), as_planned = larger(0);
+  EXPECT_EQ(as_run.job.layout.ep_on_node(), 3);
+  EXPECT_EQ(as_run.bytes, as_planned.bytes);
+  EXPECT_EQ(as_run.time, as_planned.time);
+}
+
 TEST(MemoryChanges, ShardingDenseParametersSavesWithoutTime) {
   const PlannedJob planned = job_of_two_ranks();
   const auto found = changes_at(planned, 2);

@@ -4,6 +4,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace moeloom {
 namespace {
@@ -38,7 +39,8 @@ void complete(Layout& layout, Index ep_nodes, const Communicator& all) {
   layout.threads = -static_cast<Index>(all.all_max(-static_cast<double>(layout.threads)));
   layout.processors_per_node = layout.ranks_per_node * layout.threads;
   layout.tcp = tcp_between_nodes(all);
-  layout.ep_per_node = std::max<Index>(layout.mesh.ep / ep_nodes, 1);
+  // A row that lies unevenly on its nodes: as one of more nodes with as many ranks each.
+  layout.ep_per_node = std::gcd(layout.mesh.ep, std::max<Index>(layout.mesh.ep / ep_nodes, 1));
 }
 
 }  // namespace

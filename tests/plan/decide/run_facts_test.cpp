@@ -2,6 +2,9 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -52,13 +55,32 @@ TEST(RunFacts, NodesAreThoseOfAnEpRowWhateverDpIs) {
   for (Index ep = 1; ep <= ranks; ++ep) {
     if (ranks % ep != 0) continue;
     const Mesh mesh(Communicator::world(), {ranks / ep, ep, {"dp", "ep"}});
-    for (const Index nodes : {Index{1}, Index{2}}) {
-      if (ep % nodes != 0) continue;
-      const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(64, 1, nodes == 1 ? 0 : nodes));
+    for (const Index asked : {Index{1}, Index{2}}) {
+      const Index nodes = std::min(asked, ep);
+      const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(64, 1, asked == 1 ? 0 : asked));
       EXPECT_EQ(facts.ep_nodes, nodes) << mesh.shape().text();
-      EXPECT_EQ(facts.job.layout.ep_on_node(), ep / nodes) << mesh.shape().text();
+      EXPECT_EQ(facts.job.layout.ep_on_node(), std::gcd(ep, ep / nodes)) << mesh.shape().text();
       EXPECT_EQ(facts.job.layout.mesh.ep, ep);
       EXPECT_EQ(facts.no_node_memory, "") << "these ranks share /proc";
+    }
+  }
+}
+
+TEST(RunFacts, ARowThatLiesUnevenlyOnItsNodesIsDecidedAboutAsAnyOther) {
+  const Index ranks = Communicator::world().size();
+  const Mesh mesh(Communicator::world(), {1, ranks, {"dp", "ep"}});
+  for (Index nodes = 1; nodes <= ranks; ++nodes) {
+    const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(64, 1, nodes));
+    const RunFacts row = find_row_facts(mesh.ep(), {.ranks_per_node = ranks, .pretended_nodes = nodes});
+    for (const RunFacts& each : {facts, row}) {
+      EXPECT_EQ(each.ep_nodes, nodes);
+      EXPECT_EQ(ranks % each.job.layout.ep_on_node(), 0) << nodes;
+      EXPECT_LE(each.job.layout.ep_on_node(), ranks / nodes);
+    }
+    const auto all = decisions(facts, RunRequest(), mesh.world());
+    for (const std::string& each : all) EXPECT_EQ(each, all.front());
+    if (nodes > 1) {
+      EXPECT_NE(decide(facts, RunRequest()).job.exchange.dispatcher, DispatcherKind::kShared) << nodes;
     }
   }
 }

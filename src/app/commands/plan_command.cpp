@@ -50,6 +50,13 @@ std::vector<std::vector<double>> recorded_rows(const std::string& routing, const
   return rows;
 }
 
+/// What a node has for the model: ranks hold the program and MPI beside it.
+double model_bytes_of_node(const PlanOptions& o) {
+  const auto all = static_cast<double>(o.memory_bytes > 0 ? o.memory_bytes : memory_of_this_node());
+  const auto ranks = static_cast<double>(std::min(o.ranks_per_node, o.ranks));
+  return std::max(all - kProgramBytes * ranks, 0.0);
+}
+
 PlannedJob planned_of(const PlanOptions& o, const ModelConfig& config, const RunFlags& flags) {
   const Index processors = o.processors > 0 ? o.processors : processors_here();
   const Index threads =
@@ -65,7 +72,7 @@ PlannedJob planned_of(const PlanOptions& o, const ModelConfig& config, const Run
                              .ranks_per_node = o.ranks_per_node,
                              .processors_per_node = processors,
                              .threads = threads}},
-          .memory_per_node = static_cast<double>(o.memory_bytes > 0 ? o.memory_bytes : memory_of_this_node()),
+          .memory_per_node = model_bytes_of_node(o),
           .gmm_budget_bytes = o.gmm_budget_bytes,
           .dtype = o.dtype,
           .overlap = o.overlap};
@@ -272,7 +279,8 @@ void print_recommended(const PlanOptions& options, const PlannedJob& planned, co
 void print_slices(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
   if (options.memory_bytes == 0) return;
   const RowBudgetDecision budget = decision_at(options, planned, point).row_budget;
-  if (budget.room->fits() && budget.rows > 0)
+  // No room: of a ceiling that leaves a rank less than a byte.
+  if (budget.room && budget.room->fits() && budget.rows > 0)
     std::printf("or as it is, in slices, slower: %s\n", with_flags(budget.reason).c_str());
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/flag_names.hpp"
+#include "commands/rate_source.hpp"
 #include "fields/adapter_text.hpp"
 #include "fields/job_words.hpp"
 #include "fields/option_groups.hpp"
@@ -161,10 +162,11 @@ std::string gain_text(const ModelConfig& config, const Job& job, const Rebalance
 
 std::string memory_advice(const PlannedJob& planned, const PredictedPoint& smallest,
                           const std::optional<FittingJob>& fit) {
-  const std::string needed = bytes_text(node_memory_bytes(smallest.job, smallest.memory));
+  const double programs = kProgramBytes * static_cast<double>(smallest.job.layout.ranks_per_node);
+  const std::string needed = bytes_text(node_memory_bytes(smallest.job, smallest.memory) + programs);
   const std::string nothing = "nothing fits: the smallest need is " +
                               need_text(smallest.job, smallest.memory) + ", which has " +
-                              bytes_text(planned.memory_per_node) + "\n";
+                              bytes_text(planned.memory_per_node) + " beside program and MPI\n";
   if (!fit)
     return nothing + "no other layout of these tokens fits, down to one rank a node with one sequence at a " +
            "time; as it is the job needs nodes of " + needed + "\n";

@@ -1,6 +1,7 @@
 // plan and calibrate as a person meets them; and the memory that plan promises against that of a real job.
 #include "base/text.hpp"
 
+#include "commands/rate_source.hpp"
 #include "program/program_testing.hpp"
 #include <nlohmann/json.hpp>
 
@@ -112,6 +113,10 @@ TEST_F(PlanCommand, WhatDoesNotFitIsSaidAndNotRecommended) {
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
   EXPECT_EQ(count_of(plan.output, "nothing fits"), 1u) << plan.output;
   EXPECT_EQ(count_of(plan.output, "recommended"), 0u) << plan.output;
+  const Outcome less_than_a_byte = shell(alone() + "plan --ranks 4 --memory 3 --net 10Gbit,20us " + kShape);
+  EXPECT_EQ(less_than_a_byte.exit_code, 0) << less_than_a_byte.output;
+  EXPECT_EQ(count_of(less_than_a_byte.output, "nothing fits"), 1u) << less_than_a_byte.output;
+  EXPECT_EQ(count_of(less_than_a_byte.output, "in slices"), 0u) << less_than_a_byte.output;
 }
 
 TEST_F(PlanCommand, TheSmallestNeedIsNamedAndTheChangeThatIsSaidToFitFits) {
@@ -122,7 +127,14 @@ TEST_F(PlanCommand, TheSmallestNeedIsNamedAndTheChangeThatIsSaidToFitFits) {
   double smallest = 1e18;
   for (const auto& point : plenty["points"])
     smallest = std::min(smallest, point["memory"]["total"].get<double>());
-  const std::string tight = line + std::to_string(static_cast<Index>(2 * 0.8 * smallest));
+  const auto within = [&](double rank_bytes) {
+    return line + std::to_string(static_cast<Index>(2 * (rank_bytes + kProgramBytes)));
+  };
+  const Outcome beside = shell(within(smallest - 0.5 * kProgramBytes));
+  EXPECT_EQ(count_of(beside.output, "nothing fits"), 1u) << "the program and MPI are counted\n"
+                                                         << beside.output;
+  EXPECT_EQ(count_of(shell(within(1.01 * smallest)).output, "recommended"), 1u);
+  const std::string tight = within(0.8 * smallest);
   const Outcome none = shell(tight);
   EXPECT_EQ(none.exit_code, 0) << none.output;
   EXPECT_EQ(count_of(none.output, "the smallest need is " + bytes_text(smallest) + " a rank"), 1u)

@@ -143,7 +143,7 @@ TEST(PlanWords, TheAdviceNamesTheSmallestTheMemoryAndTheWayOut) {
   smallest.memory.activations = double(Index{58} << 30);
   const std::string nothing =
       "nothing fits: the smallest need is 58 GiB a rank (dp=1 ep=4, shared), 116 GiB for the 2 ranks of a "
-      "node, which has 64 GiB\n";
+      "node, which has 64 GiB beside program and MPI\n";
   EXPECT_EQ(memory_advice(asked, smallest, std::nullopt),
             nothing +
                 "no other layout of these tokens fits, down to one rank a node with one sequence at a time; "

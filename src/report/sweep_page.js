@@ -1,4 +1,4 @@
-// What is drawn of the rows of `bench ep`: a bar a row, of one mode, scaling, workload and number of ranks each.
+// What is drawn of the rows of `bench ep`: a bar a row, of one mode, scaling, workload, ranks and tokens each.
 
 const kPhaseGroups = {
   'router and plan': ['router', 'plan'], dispatch: ['dispatch'], experts: ['experts'], combine: ['combine'],
@@ -56,7 +56,8 @@ function draw_workloads(place, view, rows) {
 function draw_sweep(place) {
   for (const view of data.views) {
     const of_view = data.rows.filter(row => alike(row, view, 'mode', 'scaling'));
-    const rows = of_view.filter(row => alike(row, view, 'workload', 'ranks')).sort((a, b) => a.ep - b.ep);
+    const in_world = of_view.filter(row => alike(row, view, 'ranks', 'tokens', 'threads'));
+    const rows = in_world.filter(row => alike(row, view, 'workload')).sort((a, b) => a.ep - b.ep);
     for (const {title, note, values, ...drawing} of kBars)
       safely(() => draw_bars(section(place, title + ': ' + view.title, note), {
         ...drawing, bars: rows.map(row => ({label: label_of(row, rows), values: values(row)}))}));
@@ -66,7 +67,6 @@ function draw_sweep(place) {
         'tokens per second by ranks; the fastest row of each ep'), {
         parts: ['tokens/s'], text: readable, bars: worlds.map(({ranks, ep, tokens_per_s}) => (
           {label: ranks + (ranks === 1 ? ' rank' : ' ranks') + ', ep ' + ep, values: [tokens_per_s]}))}));
-    const in_world = of_view.filter(row => alike(row, view, 'ranks'));
     if (in_world.some(row => row.workload !== view.workload)) safely(() => draw_workloads(place, view, in_world));
   }
 }

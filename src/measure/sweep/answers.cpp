@@ -58,11 +58,11 @@ std::vector<EpView> views_of(const std::vector<EpRow>& rows) {
   for (const EpRow& row : rows) {
     const auto same = [&](const EpView& view) {
       return view.mode == row.mode && view.scaling == row.scaling && view.workload == row.workload &&
-             view.ranks == row.ranks;
+             view.ranks == row.ranks && view.threads == row.threads && view.tokens == row.tokens;
     };
     auto found = std::ranges::find_if(views, same);
     if (found == views.end()) {
-      views.push_back({row.mode, row.scaling, row.workload, row.ranks, {}});
+      views.push_back({row.mode, row.scaling, row.workload, row.ranks, row.threads, row.tokens, {}});
       found = views.end() - 1;
     }
     found->rows.push_back(row);

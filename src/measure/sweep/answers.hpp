@@ -6,10 +6,13 @@
 
 namespace moeloom {
 
-/// Rows that may be compared with each other: one mode, scaling, workload and number of ranks.
+/// Rows that may be compared with each other: one mode, scaling, workload, number of ranks, of their threads
+/// and of tokens.
 struct EpView {
   std::string mode, scaling, workload;
   Index ranks = 1;
+  Index threads = 1;        // of a rank
+  Index tokens = 0;         // over all ranks
   std::vector<EpRow> rows;  // by ep, gmm, dispatcher, dtype, as they were measured
   /// "Training step, strong scaling, 4 ranks"
   std::string title() const;

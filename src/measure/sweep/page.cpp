@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "sweep/answers.hpp"
 
@@ -18,14 +20,21 @@ bool same_comparison(const EpView& a, const EpView& b) {
   return a.mode == b.mode && a.scaling == b.scaling;
 }
 
-/// Of each mode and scaling the first workload in the largest world: what the drawings show in full.
+/// The time at which the last of its rows was measured.
+std::string_view last_time(const EpView& view) {
+  return std::ranges::max_element(view.rows, {}, &EpRow::measured_at)->measured_at;
+}
+
+/// Of each mode and scaling the first workload in the largest world, with the tokens and threads that were
+/// measured last: what the drawings show in full.
 std::vector<EpView> main_views(const std::vector<EpView>& views) {
   std::vector<EpView> main;
   for (const EpView& view : views) {
     const auto found = std::ranges::find_if(main, [&](const EpView& m) { return same_comparison(m, view); });
     if (found == main.end())
       main.push_back(view);
-    else if (view.workload == found->workload && view.ranks > found->ranks)
+    else if (view.workload == found->workload &&
+             std::pair(view.ranks, last_time(view)) >= std::pair(found->ranks, last_time(*found)))
       *found = view;
   }
   return main;
@@ -43,7 +52,10 @@ Table square_table(const GmmSquare& s) {
 }
 
 Section answers(const EpView& view) {
-  Section section{.title = view.title(), .note = "medians of the slowest rank, p10 to p90"};
+  Section section{.title = view.title(),
+                  .note = "medians of the slowest rank, p10 to p90; " +
+                          readable(static_cast<double>(view.tokens), 7) +
+                          " tokens, threads a rank: " + std::to_string(view.threads)};
   section.passages.push_back({"Which ep?", fastest_answer(view)});
   if (const auto square = gmm_square(view)) {
     section.passages.push_back(

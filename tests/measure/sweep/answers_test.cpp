@@ -36,6 +36,28 @@ TEST(SweepAnswers, ViewsHoldWhatMayBeComparedByEp) {
   EXPECT_EQ(views[4].title(), "Training step, strong scaling, 2 ranks");
 }
 
+TEST(SweepAnswers, OtherTokensOrThreadsAreNotCompared) {
+  SweepSettings more = layer_alone();
+  more.tokens *= 2;
+  const auto of = [](const SweepSettings& settings, double ms) {
+    return rows_of_world(settings, 2, [ms](const EpPoint&) { return ms; });
+  };
+  std::vector<EpRow> rows = of(layer_alone(), 10);
+  const std::size_t each = rows.size();
+  for (EpRow& row : of(more, 16)) rows.push_back(row);
+  for (EpRow& row : of(more, 9)) {
+    row.threads = 2;
+    rows.push_back(row);
+  }
+  const std::vector<EpView> views = views_of(rows);
+  ASSERT_EQ(views.size(), 3u);
+  for (const EpView& view : views) EXPECT_EQ(view.rows.size(), each);
+  EXPECT_EQ(views[0].tokens, layer_alone().tokens);
+  EXPECT_EQ(views[1].tokens, more.tokens);
+  EXPECT_EQ(views[2].threads, 2);
+  EXPECT_EQ(gmm_square(views[1])->loop.tokens, more.tokens);
+}
+
 TEST(SweepAnswers, GroupedMatmulIsWorthItWithoutEpWhereItIsFaster) {
   const auto square = gmm_square(view_of(30, 20, 12, 8));
   ASSERT_TRUE(square);

@@ -105,6 +105,22 @@ TEST(SweepReport, AnswersFromTheLargestWorldForEachModeAndScaling) {
   EXPECT_EQ(answered, 4u);
 }
 
+TEST(SweepReport, AnswersFromTheTokensThatWereMeasuredLast) {
+  SweepSettings less = testing::layer_alone();
+  less.tokens /= 4;
+  const std::vector<EpRow> first = rows_of_world(testing::layer_alone(), 2, ms_of);
+  std::vector<EpRow> last = rows_of_world(less, 2, [](const EpPoint& point) { return 0.1 * ms_of(point); });
+  for (EpRow& row : last) row.measured_at = "2026-01-03T03:04:05Z";
+  for (const bool in_order : {false, true}) {
+    std::vector<EpRow> rows = in_order ? first : last;
+    for (const EpRow& row : in_order ? last : first) rows.push_back(row);
+    const std::string html = page_of(rows, "settings");
+    EXPECT_TRUE(contains(html, html_escaped(fastest_answer(views_of(last).front())))) << in_order;
+    EXPECT_FALSE(contains(html, html_escaped(fastest_answer(views_of(first).front())))) << in_order;
+    EXPECT_EQ(count_of(html, "1024 tokens, threads a rank: 1"), 1u) << in_order;
+  }
+}
+
 TEST(SweepReport, GivesTheScriptEveryRowAndTheViewsToDraw) {
   const std::vector<EpRow> rows = sweep({1, 2, 4}, {Workload::kBalanced, Workload::kBurst});
   const Document drawn = sweep_report(rows, "settings").drawn;

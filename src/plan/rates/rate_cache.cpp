@@ -1,5 +1,6 @@
 #include "plan/rates/rate_cache.hpp"
 
+#include "io/file_lock.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/version.hpp"
@@ -116,6 +117,10 @@ Document entries_to_keep(const fs::path& file, std::string_view section) {
   }
 }
 
+fs::path lock_of(const fs::path& file) {
+  return file.string() + ".lock";
+}
+
 /// All but the oldest of `old`, then the new one.
 Document with_entry(const Document& old, const std::string& key, const Document& entry) {
   std::vector<std::string> kept = old.keys();
@@ -127,12 +132,14 @@ Document with_entry(const Document& old, const std::string& key, const Document&
   return entries;
 }
 
-/// Read again just before: a job beside this one may have added to it. Written aside and renamed, so that of
-/// two writers one is whole and the other measures again some day.
-void store(const fs::path& file, std::string_view section, const std::string& key, const Document& entry) {
+/// Read again just before: a job beside this one may have added to it. While another one writes nothing is
+/// kept (false), and is measured again some day: both write aside under one name.
+bool store(const fs::path& file, std::string_view section, const std::string& key, const Document& entry) {
   std::error_code error;
   fs::create_directories(file.parent_path(), error);
   if (error) throw_io_error("cannot make " + file.parent_path().string(), error.value());
+  const auto lock = FileLock::take(lock_of(file));
+  if (!lock) return false;
   Document document;
   document.set("format", kFormat);
   for (const std::string_view each : {kGmmSection, kMachineSection}) {
@@ -140,15 +147,18 @@ void store(const fs::path& file, std::string_view section, const std::string& ke
     document.set(std::string(each), each == section ? with_entry(kept, key, entry) : kept);
   }
   document.write(file);
+  return true;
 }
 
-/// What went wrong; empty: nothing.
+constexpr const char* kNotKept = "; the rates of this machine are not kept";
+
+/// What went wrong; empty: nothing. while_another_writes: what is then said.
 std::string try_to_store(const fs::path& file, std::string_view section, const std::string& key,
-                         const Document& entry) {
+                         const Document& entry, const std::string& while_another_writes) {
   try {
-    if (!file.empty()) store(file, section, key, entry);
+    if (!file.empty() && !store(file, section, key, entry)) return while_another_writes;
   } catch (const IoError& error) {
-    return std::string(error.what()) + "; the rates of this machine are not kept";
+    return error.what() + std::string(kNotKept);
   }
   return {};
 }
@@ -230,7 +240,7 @@ RateAnswer cached_rates(const fs::path& file, const std::string& machine, const 
   if (!refresh)
     if (const auto rates = found(file, key, answer.warning)) return {*rates, true, {}};
   answer.rates = measure(measured);
-  const std::string warning = try_to_store(file, kGmmSection, key, document_of(answer.rates));
+  const std::string warning = try_to_store(file, kGmmSection, key, document_of(answer.rates), {});
   if (!warning.empty()) answer.warning = warning;
   return answer;
 }
@@ -260,7 +270,8 @@ MachineAnswer kept_machine_rates(const fs::path& file, const std::string& machin
 
 std::string keep_machine_rates(const fs::path& file, const std::string& machine, const RateCase& sizes,
                                const MachineRates& rates) {
-  return try_to_store(file, kMachineSection, key_of(machine, sizes, rates), document_of(rates));
+  return try_to_store(file, kMachineSection, key_of(machine, sizes, rates), document_of(rates),
+                      "another process writes " + file.string() + kNotKept);
 }
 
 }  // namespace moeloom

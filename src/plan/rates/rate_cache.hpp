@@ -3,8 +3,8 @@
 //   gmm-rates.json   {"format": ..., "rates":    {"<machine> | <case>": {"loop_seconds": ..., ...}, ...},
 //                                    "machines": {"<machine> | <case>": {"dense_flops": [...], ...}, ...}}
 //
-// Losing it costs a second, so nothing about it is an error: what cannot be read is measured anew, what
-// cannot be written is a warning.
+// Who writes it holds gmm-rates.json.lock. Losing it costs a second, so nothing about it is an error: what
+// cannot be read is measured anew, what cannot be written is a warning.
 #pragma once
 
 #include "moeloom/io/document.hpp"

@@ -1,5 +1,6 @@
 #include "plan/rates/rate_cache.hpp"
 
+#include "io/file_lock.hpp"
 #include "moeloom/io/document.hpp"
 
 #include <filesystem>
@@ -146,11 +147,12 @@ TEST(RateCache, OldEntriesMakeRoomForNewOnes) {
   EXPECT_FALSE(machine.ask(file).cached) << "the oldest went first";
 }
 
-TEST(RateCache, LeavesNothingBesideTheFile) {
+TEST(RateCache, LeavesNothingBesideTheFileButItsLock) {
   const TemporaryFolder folder;
   Machine().ask(rate_cache_file(folder.path()));
   const std::filesystem::directory_iterator files(folder / "moeloom");
-  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "moeloom" / "gmm-rates.json.lock"));
 }
 
 const RateCase kSizes{.hidden = 64,
@@ -178,6 +180,29 @@ MachineRates machine_rates(Index ranks) {
                      .node_ranks = ranks};
   if (ranks > 1) rates.node_bytes_per_second = 11;
   return rates;
+}
+
+TEST(RateCache, WhileAnotherWritesNothingIsKept) {
+  const TemporaryFolder folder;
+  const auto file = rate_cache_file(folder.path());
+  Machine machine;
+  machine.ask(file);
+  const std::string before = read_bytes(file);
+  GmmCase other = kCase;
+  other.hidden = 128;
+  {
+    const auto lock = FileLock::take(folder / "moeloom" / "gmm-rates.json.lock");
+    ASSERT_TRUE(lock && lock->held());
+    const RateAnswer answer = machine.ask(file, other);
+    EXPECT_FALSE(answer.cached);
+    EXPECT_EQ(answer.warning, "");
+    EXPECT_EQ(read_bytes(file), before);
+    EXPECT_TRUE(machine.ask(file).cached) << "it can be read";
+    const std::string warning = keep_machine_rates(file, "cpu", kSizes, machine_rates(1));
+    EXPECT_NE(warning.find("another process writes " + file.string()), std::string::npos) << warning;
+  }
+  EXPECT_FALSE(machine.ask(file, other).cached);
+  EXPECT_TRUE(machine.ask(file, other).cached);
 }
 
 TEST(RateCache, KeepsAMachinesRatesBesideThoseOfTheExpertsAndGivesThoseOfMostRanks) {

@@ -148,6 +148,12 @@ std::string rebalance_at(const PlanOptions& options, const PlannedJob& planned, 
   return with_flags(on.why.rebalance) + "; " + gain_text(planned.config, on.job, on.rates.value());
 }
 
+std::string line_of(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
+  AskedExchange asked = request_of(planned).exchange;
+  if (point.job.layout.mesh.ep > 1) asked.dispatcher = point.job.exchange.dispatcher;  // as the line says
+  return run_line(options, point, decision_at(options, planned, point, asked).gmm);
+}
+
 std::string milliseconds(double seconds) {
   return rounded_text(1e3 * seconds);
 }
@@ -250,7 +256,8 @@ void write_json(const PlanOptions& options, const PlannedJob& planned,
     decision.set("rebalance", rebalance_at(options, planned, points.front()));
     document.set("decision", decision);
   }
-  document.set("recommended", points.front().fits ? run_line(options, points.front()) : std::string());
+  document.set("recommended",
+               points.front().fits ? line_of(options, planned, points.front()) : std::string());
   document.set("fits_with",
                fit ? with_flag_names(changed_plan_options(planned.job, fit->job)) : std::string());
   document.write(options.json);
@@ -258,7 +265,7 @@ void write_json(const PlanOptions& options, const PlannedJob& planned,
 
 void print_recommended(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
   const RunDecision train = decision_at(options, planned, point);
-  std::printf("\nrecommended\n  %s\n", run_line(options, point).c_str());
+  std::printf("\nrecommended\n  %s\n", line_of(options, planned, point).c_str());
   std::printf("unasked, train does at this mesh\n");
   for (const auto& [name, text] : facts_of(train))
     std::printf("  %-10s  %s\n", name.c_str(), with_flags(text).c_str());

@@ -127,11 +127,12 @@ Index memory_of_a_rank(const PlanOptions& options) {
   return options.memory_bytes / std::max<Index>(std::min(options.ranks_per_node, options.ranks), 1);
 }
 
-std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
+std::string run_line(const PlanOptions& options, const PredictedPoint& point, const GmmDecision& unasked) {
   const Job& job = point.job;
   const Index world = job.layout.mesh.world();
   std::string line = mpirun_words(world, job.layout.ranks_per_node);
-  if (point.sparse && !point.grouped) line += " -x MOELOOM_GMM_PATCH=0";  // unset, train runs them grouped
+  if (point.sparse && point.grouped != unasked.apply)
+    line += std::string(" -x MOELOOM_GMM_PATCH=") + (point.grouped ? "force" : "0");
   line += " moeloom train" + model_words(options.model) + " --ep " + std::to_string(job.layout.mesh.ep) +
           " --seq-len " + std::to_string(job.batch.length) + " --global-batch " +
           std::to_string(job.batch.sequences) + " --accumulate " + std::to_string(job.batch.micro_batches);

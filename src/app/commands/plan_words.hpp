@@ -19,8 +19,9 @@ std::string calibrate_line(const CalibrateOptions& options, Index node_ranks, In
 /// Its share of the node's memory, as `train --memory` takes it; 0: no memory was said.
 Index memory_of_a_rank(const PlanOptions& options);
 
-/// The line that runs a point: mpirun ... moeloom train ...
-std::string run_line(const PlanOptions& options, const PredictedPoint& point);
+/// The line that runs a point: mpirun ... moeloom train ... `unasked`: the experts' path that train would
+/// take there.
+std::string run_line(const PlanOptions& options, const PredictedPoint& point, const GmmDecision& unasked);
 
 /// What replicas would save of the job's uneven rows; of even ones, from which load of an expert on they pay.
 std::string gain_text(const ModelConfig& config, const Job& job, const RebalanceRates& rates);

@@ -74,7 +74,7 @@ TEST(PlanWords, TheLineSaysEverythingThatThePointDoes) {
   PredictedPoint point{.job = {.batch = {.sequences = 16384, .length = 256, .micro_batches = 2},
                                .exchange = {.dispatcher = DispatcherKind::kShared},
                                .layout = {.mesh = {16, 64}, .ranks_per_node = 64}}};
-  EXPECT_EQ(run_line(options, point),
+  EXPECT_EQ(run_line(options, point, {}),
             "mpirun -n 1024 --map-by ppr:64:node moeloom train --layers 6 --ep 64 --seq-len 256 "
             "--global-batch 16384 --accumulate 2 --dispatcher shared --data text.bin");
   options.model.folder = "model";
@@ -83,22 +83,22 @@ TEST(PlanWords, TheLineSaysEverythingThatThePointDoes) {
   options.gmm_budget_bytes = 1 << 20;
   point.job.layout.mesh = {2, 1, {"dp", "ep"}};
   point.job.batch.sequences = 32;
-  EXPECT_EQ(run_line(options, point),
+  EXPECT_EQ(run_line(options, point, {}),
             "mpirun -n 2 moeloom train --model model --ep 1 --seq-len 256 --global-batch 32 --accumulate 2 "
             "--threads 2 --dtype bf16 --gmm-budget 1MiB --data text.bin");
   options.ranks = 2;
   options.memory_bytes = Index{6} << 30;
   EXPECT_EQ(memory_of_a_rank(options), Index{6} << 30) << "one rank a node, by default of the struct";
   options.ranks_per_node = 2;
-  EXPECT_NE(run_line(options, point).find(" --memory 3GiB --data"), std::string::npos)
-      << run_line(options, point);
+  EXPECT_NE(run_line(options, point, {}).find(" --memory 3GiB --data"), std::string::npos)
+      << run_line(options, point, {});
 }
 
 TEST(PlanWords, ALineCanBePastedIntoAShell) {
   PlanOptions options;
   options.model.folder = "my models/it's";
   options.data = "a b.txt";
-  const std::string line = run_line(options, {});
+  const std::string line = run_line(options, {}, {});
   EXPECT_NE(line.find(" --model 'my models/it'\\''s' "), std::string::npos) << line;
   EXPECT_TRUE(line.ends_with(" --data 'a b.txt'")) << line;
   const CalibrateOptions measured = {.model = options.model};
@@ -113,24 +113,32 @@ TEST(PlanWords, TheLineAsksForWhatTrainWouldNotDoUnasked) {
       .grouped = true,
       .sparse = true};
   point.job.exchange.chunks = 2;
+  GmmDecision unasked;
+  unasked.apply = true;
   const auto says = [&](const std::string& words) {
-    return run_line(options, point).find(words) != std::string::npos;
+    return run_line(options, point, unasked).find(words) != std::string::npos;
   };
-  EXPECT_TRUE(says("--dispatcher alltoall --overlap 2 --data")) << run_line(options, point);
-  EXPECT_FALSE(says("GMM_PATCH")) << "grouped is what an unset flag means";
+  EXPECT_TRUE(says("--dispatcher alltoall --overlap 2 --data")) << run_line(options, point, unasked);
+  EXPECT_FALSE(says("GMM_PATCH")) << "train runs them grouped";
+  unasked.apply = false;
+  EXPECT_TRUE(says("mpirun -n 4 --map-by ppr:2:node -x MOELOOM_GMM_PATCH=force moeloom train"))
+      << run_line(options, point, unasked);
+  point.grouped = false;
+  EXPECT_FALSE(says("GMM_PATCH")) << "train runs them as a loop";
+  point.grouped = unasked.apply = true;
   point.job.exchange.chunks = 0;
-  EXPECT_TRUE(says("--dispatcher alltoall --overlap off --data")) << run_line(options, point);
+  EXPECT_TRUE(says("--dispatcher alltoall --overlap off --data")) << run_line(options, point, unasked);
   options.overlap = false;
   EXPECT_TRUE(says("--overlap off --overlap-grad-reduce off --overlap-param-gather off --data"))
-      << run_line(options, point);
+      << run_line(options, point, unasked);
   options.overlap = true;
   point.job.exchange.dispatcher = DispatcherKind::kHierarchical;
-  EXPECT_TRUE(says("--dispatcher hierarchical --overlap off --data")) << run_line(options, point);
+  EXPECT_TRUE(says("--dispatcher hierarchical --overlap off --data")) << run_line(options, point, unasked);
   point.job.exchange.dispatcher = DispatcherKind::kAlltoall;
   point.job.layout.ranks_per_node = 4;
-  EXPECT_TRUE(says("--dispatcher alltoall --data")) << run_line(options, point);
+  EXPECT_TRUE(says("--dispatcher alltoall --data")) << run_line(options, point, unasked);
   point.grouped = false;
-  EXPECT_TRUE(says("mpirun -n 4 -x MOELOOM_GMM_PATCH=0 moeloom train")) << run_line(options, point);
+  EXPECT_TRUE(says("mpirun -n 4 -x MOELOOM_GMM_PATCH=0 moeloom train")) << run_line(options, point, unasked);
   point.sparse = false;
   EXPECT_FALSE(says("GMM_PATCH")) << "a dense model has no experts to run as a loop";
 }

@@ -90,6 +90,7 @@ std::string memory_table(const MemoryNeed& need) {
                       Kind{"expert weights", need.expert_weights},
                       Kind{"expert gradients", need.expert_gradients},
                       Kind{"moments", need.moments},
+                      Kind{"exact sums", need.exact_sums},
                       Kind{"packed experts", need.packed},
                       Kind{"activations", need.activations},
                       Kind{"buffers", need.buffers},

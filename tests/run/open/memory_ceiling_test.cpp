@@ -44,6 +44,17 @@ TEST(MemoryCeiling, WhatTheMachineHasNoRoomForIsRefusedWithWhatWouldHelp) {
   }
 }
 
+TEST(MemoryCeiling, TheTableNamesAllThatIsCounted) {
+  MemoryNeed need;
+  need.dense_weights = need.dense_gradients = need.expert_weights = need.expert_gradients = need.moments =
+      1e9;
+  need.exact_sums = need.packed = need.activations = need.buffers = need.replicas = 1e9;
+  need.save_copy = need.data = need.program = 1e9;
+  const std::string table = memory_table(need);
+  EXPECT_EQ(count_of(table, "  exact sums        "), 1u) << table;
+  EXPECT_EQ(static_cast<double>(count_of(table, "\n")), need.total() / 1e9) << table;
+}
+
 TEST(MemoryCeiling, TheCopyForSavesIsNoReasonToRefuse) {
   Asked asked;
   asked.decision.memory.save_copy = 1e12;

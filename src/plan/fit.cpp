@@ -94,7 +94,7 @@ class Fitter {
     for (const DispatcherKind kind : kinds_at(job, kinds_)) {
       job.exchange.dispatcher = kind;
       job.exchange.chunks = most_chunks(planned, job);
-      const MemoryNeed memory = step_memory(planned.config, specs->second, job, false, planned.dtype);
+      const MemoryNeed memory = unpacked_memory(planned, specs->second, job);
       if (node_memory_bytes(job, memory) > planned.memory_per_node) continue;
       if (!best || memory.total() < best->memory.total()) best = FittingJob{job, memory};
     }

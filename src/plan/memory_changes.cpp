@@ -43,7 +43,7 @@ std::vector<MemoryChange> memory_changes(const PlannedJob& planned, const Machin
     facts.model = planned.config;
     facts.job = each;
     facts.rates = rates;
-    return Cost{step_memory(planned.config, specs, each, false, planned.dtype).total(),
+    return Cost{unpacked_memory(planned, specs, each).total(),
                 total(step_seconds(planned.config, specs, each, rates, expert_seconds(facts, {})))};
   };
   const Cost now = cost_of(planned.job);

@@ -131,6 +131,13 @@ std::vector<PredictedPoint> predict_points(const PlannedJob& planned, const Mach
   return points;
 }
 
+MemoryNeed unpacked_memory(const PlannedJob& planned, const std::vector<ParameterSpec>& specs,
+                           const Job& job) {
+  MemoryNeed need = step_memory(planned.config, specs, job, false, planned.dtype);
+  if (job.exchange.rebalance) need.replicas = replica_bytes(planned.config, specs, job);
+  return need;
+}
+
 double node_memory_bytes(const Job& job, const MemoryNeed& memory) {
   return memory.total() * static_cast<double>(job.layout.ranks_per_node);
 }

@@ -61,6 +61,9 @@ RunRequest request_of(const PlannedJob& planned);
 /// What a decision weighs of the job at a mesh; rates and prediction are left to the caller.
 RunFacts facts_at(const PlannedJob& planned, const Job& job);
 
+/// What a rank of such a job needs with even rows and without packed faces.
+MemoryNeed unpacked_memory(const PlannedJob& planned, const std::vector<ParameterSpec>& specs,
+                           const Job& job);
 /// All ranks of a node together.
 double node_memory_bytes(const Job& job, const MemoryNeed& memory);
 

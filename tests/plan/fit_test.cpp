@@ -88,6 +88,25 @@ TEST(Fit, AnotherMeshLiesOnItsNodesByItself) {
   EXPECT_EQ(of_run->memory.total(), fit->memory.total());
 }
 
+TEST(Fit, ReplicasAreCounted) {
+  PlannedJob run = saving_job(0);
+  const auto plain = cheapest_fit_of_ranks(run, 1e12);
+  ASSERT_TRUE(plain);
+  ASSERT_GT(plain->job.layout.mesh.ep, 1);
+  const double room = plain->memory.total();
+  run.job.exchange.rebalance = true;
+  const auto roomy = cheapest_fit_of_ranks(run, 1e12);
+  ASSERT_TRUE(roomy);
+  EXPECT_EQ(roomy->memory.replicas,
+            replica_bytes(run.config, parameters_at(run, roomy->job.layout.mesh.ep), roomy->job));
+  if (const auto fit = cheapest_fit_of_ranks(run, room)) {
+    const auto specs = parameters_at(run, fit->job.layout.mesh.ep);
+    EXPECT_LE(step_memory(run.config, specs, fit->job, false, run.dtype).total() +
+                  replica_bytes(run.config, specs, fit->job),
+              room);
+  }
+}
+
 TEST(Fit, MicroBatchesComeBeforeRanksAndRanksBeforeNodes) {
   const auto with = [](Index ranks, Index per_node, Index micro_batches) {
     PlannedJob r = saving_job(0);

@@ -99,6 +99,25 @@ TEST(MemoryChanges, AnotherEpLiesOnItsNodesByItself) {
   EXPECT_EQ(as_run.time, as_planned.time);
 }
 
+TEST(MemoryChanges, ReplicasAreCounted) {
+  PlannedJob planned = testing::made_up_job(4, 4);
+  planned.job = job_at(planned, 2);
+  const auto bytes_of_four = [&] {
+    const auto found = memory_changes(planned, testing::made_up_rates(4));
+    const auto at_four =
+        std::ranges::find(found, 4, [](const MemoryChange& each) { return each.job.layout.mesh.ep; });
+    EXPECT_NE(at_four, found.end());
+    return at_four == found.end() ? 0 : at_four->bytes;
+  };
+  const double without = bytes_of_four();
+  planned.job.exchange.rebalance = true;
+  const auto replicas = [&](Index ep) {
+    return replica_bytes(planned.config, parameters_at(planned, ep), job_at(planned, ep));
+  };
+  EXPECT_NE(replicas(4), replicas(2));
+  EXPECT_DOUBLE_EQ(bytes_of_four(), without + replicas(4) - replicas(2));
+}
+
 TEST(MemoryChanges, ShardingDenseParametersSavesWithoutTime) {
   const PlannedJob planned = job_of_two_ranks();
   const auto found = changes_at(planned, 2);

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace moeloom {
 namespace {
@@ -23,6 +24,18 @@ EpRow row_in(const std::string& line, const std::filesystem::path& path, Index n
   }
 }
 
+/// The folder, made if need be, held.
+FileLock locked(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw_io_error("cannot make " + folder.string(), error.value());
+  auto lock = FileLock::take(folder / "points.lock");
+  if (!lock)
+    throw IoError("another sweep writes to " + folder.string() +
+                  "; wait for its end, or choose another folder");
+  return std::move(*lock);
+}
+
 }  // namespace
 
 std::vector<EpRow> read_points(const std::filesystem::path& path) {
@@ -33,10 +46,8 @@ std::vector<EpRow> read_points(const std::filesystem::path& path) {
   return rows;
 }
 
-PointsFile::PointsFile(const std::filesystem::path& folder) : path_(folder / "points.jsonl") {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw_io_error("cannot make " + folder.string(), error.value());
+PointsFile::PointsFile(const std::filesystem::path& folder)
+    : path_(folder / "points.jsonl"), lock_(locked(folder)) {
   rows_ = read_points(path_);
   std::string kept;
   for (const EpRow& row : rows_) {

@@ -3,6 +3,7 @@
 // before it, and the next one goes on from there.
 #pragma once
 
+#include "io/file_lock.hpp"
 #include "measure/sweep/row.hpp"
 
 #include <fstream>
@@ -16,8 +17,8 @@ std::vector<EpRow> read_points(const std::filesystem::path& path);
 
 class PointsFile {
  public:
-  /// Opens `folder`/points.jsonl, made if need be, without a line that a kill cut short. Throws
-  /// IoError.
+  /// Opens `folder`/points.jsonl, made if need be, without a line that a kill cut short, and holds it against
+  /// other sweeps. Throws IoError, also while another one holds it.
   explicit PointsFile(const std::filesystem::path& folder);
 
   const std::vector<EpRow>& rows() const { return rows_; }
@@ -29,6 +30,7 @@ class PointsFile {
   void require_written() const;
 
   std::filesystem::path path_;
+  FileLock lock_;
   std::vector<EpRow> rows_;
   std::set<std::string> keys_;
   std::ofstream file_;

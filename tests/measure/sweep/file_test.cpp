@@ -34,6 +34,18 @@ TEST(SweepFile, KeepsWhatWasAppendedForTheNextSweep) {
   EXPECT_FALSE(again.has(key_of(row_at(4, 2))));
 }
 
+TEST(SweepFile, IsOfOneSweepAtATime) {
+  const TemporaryFolder folder;
+  {
+    PointsFile first(folder.path());
+    const std::string message = testing::message_of<IoError>([&] { PointsFile(folder.path()); });
+    EXPECT_NE(message.find("another sweep writes to " + folder.path().string()), std::string::npos)
+        << message;
+    first.append(row_at(2, 1));
+  }
+  EXPECT_EQ(PointsFile(folder.path()).rows().size(), 1u) << "what the first appended";
+}
+
 TEST(SweepFile, DropsALineThatAKillCutShort) {
   const TemporaryFolder folder;
   const auto path = folder / "points.jsonl";

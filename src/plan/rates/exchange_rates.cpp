@@ -61,7 +61,7 @@ struct Line {
 };
 Line exchange_line(const Communicator& comm, double messages) {
   const double small = exchange_of(comm, kSmall);
-  Index rows = kLarge;
+  Index rows = large_pair_rows(comm.size());
   double large = exchange_of(comm, rows);
   while (large < kStreams * small && 4 * rows * comm.size() <= kMostPairRows)
     large = exchange_of(comm, rows *= 4);
@@ -88,6 +88,10 @@ double meeting_of(const Communicator& node) {
 }
 
 }  // namespace
+
+Index large_pair_rows(Index ranks) {
+  return std::clamp<Index>(kMostPairRows / ranks, 4 * kSmall, kLarge);
+}
 
 void measure_exchange(const Communicator& world, MachineRates& rates) {
   if (world.size() == 1) return;

@@ -9,4 +9,8 @@ namespace moeloom {
 /// several nodes with as many ranks each. Collective.
 void measure_exchange(const Communicator& world, MachineRates& rates);
 
+/// Rows of 1 KiB to each of so many ranks that are taken for a large exchange: a rank sends and receives 32
+/// MiB at most, but for more than 8192 ranks.
+Index large_pair_rows(Index ranks);
+
 }  // namespace moeloom

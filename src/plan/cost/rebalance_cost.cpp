@@ -17,8 +17,11 @@ namespace {
 
 constexpr Index kMostLists = 64;  // large meshes take milliseconds for each
 
-std::int64_t nanoseconds(double bytes, double bandwidth) {
-  return std::llround(1e9 * per(bytes, bandwidth));
+// Of a row and of an expert, whatever the rate is: plans add them up over many.
+constexpr double kMostOfRow = 1e10, kMostOfExpert = 1e14;
+
+std::int64_t nanoseconds(double bytes, double bandwidth, double most) {
+  return std::llround(std::min(1e9 * per(bytes, bandwidth), most));
 }
 
 /// An expert's, in the layer that has most of each.
@@ -67,13 +70,14 @@ RebalanceRates rebalance_rates(const ModelConfig& config, const std::vector<Para
   const double network = links.network_bandwidth > 0
                              ? links.network_bandwidth / real(std::max<Index>(job.layout.ranks_per_node, 1))
                              : on_node;
-  return {.row_products = nanoseconds(18 * products, speed),
-          .on_node = {.row = nanoseconds(row, on_node),
-                      .weights = nanoseconds(expert.weights_on_node, on_node),
-                      .gradients = experts_in_node_memory(job) ? 0 : nanoseconds(gradients, on_node)},
-          .between_nodes = {.row = nanoseconds(row, network),
-                            .weights = nanoseconds(expert.weights, network),
-                            .gradients = nanoseconds(gradients, network)}};
+  return {.row_products = nanoseconds(18 * products, speed, kMostOfRow),
+          .on_node = {.row = nanoseconds(row, on_node, kMostOfRow),
+                      .weights = nanoseconds(expert.weights_on_node, on_node, kMostOfExpert),
+                      .gradients =
+                          experts_in_node_memory(job) ? 0 : nanoseconds(gradients, on_node, kMostOfExpert)},
+          .between_nodes = {.row = nanoseconds(row, network, kMostOfRow),
+                            .weights = nanoseconds(expert.weights, network, kMostOfExpert),
+                            .gradients = nanoseconds(gradients, network, kMostOfExpert)}};
 }
 
 RebalanceGain rebalance_gain(const ModelConfig& config, const Job& job, const RebalanceRates& rates) {

@@ -49,6 +49,21 @@ TEST(RebalanceCost, IsTheFormulas) {
   EXPECT_EQ(shared.row_products, 2 * rates.row_products) << "and a processor";
 }
 
+TEST(RebalanceCost, CountsOnWhateverSlowANetwork) {
+  MachineRates machine = built_in_rates();
+  machine.network_bytes_per_second = 1e-9;
+  const Job job{.batch = {.sequences = 4, .length = 1024}, .layout = {.mesh = {.ep = 4}}};
+  const RebalanceRates rates = rebalance_rates(model(), {}, job, machine);
+  EXPECT_GT(rates.between_nodes.row, rates.on_node.row);
+  EXPECT_GT(rates.between_nodes.weights, rates.between_nodes.row);
+  EXPECT_GT(rates.between_nodes.gradients, rates.between_nodes.row);
+  Job uneven = job;
+  uneven.exchange.expert_rows = {rows_with_fullest(16, 8)};
+  const RebalanceGain gain = rebalance_gain(model(), uneven, rates);
+  EXPECT_GT(gain.uneven_seconds, 0);
+  EXPECT_GE(gain.saved_seconds, 0);
+}
+
 TEST(RebalanceCost, TakesTheNodesRateWhereThereIsNoNetwork) {
   MachineRates machine = built_in_rates();
   machine.network_bytes_per_second = 0;

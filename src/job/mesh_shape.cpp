@@ -10,10 +10,13 @@ namespace moeloom {
 namespace {
 
 std::string divisors(Index n) {
-  std::string text;
-  for (Index d = 1; d <= n; ++d)
-    if (n % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
-  return text;
+  std::string small, large;
+  for (Index d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    small += (d > 1 ? ", " : "") + std::to_string(d);
+    if (d * d != n) large = ", " + std::to_string(n / d) + large;
+  }
+  return small + large;
 }
 
 bool names_each_axis_once(std::vector<std::string> order) {

@@ -61,7 +61,8 @@ std::vector<Index> ep_sizes(const PlannedJob& planned) {
   const Index experts = planned.config.has_experts() ? planned.config.num_experts : 0;
   std::vector<Index> sizes;
   for (Index ep = 1; ep <= std::max<Index>(experts, 1); ++ep)
-    if (mesh_violations({0, ep, {"dp", "ep"}}, planned.ranks(), experts).empty()) sizes.push_back(ep);
+    if (planned.ranks() % ep == 0 && mesh_violations({0, ep, {"dp", "ep"}}, planned.ranks(), experts).empty())
+      sizes.push_back(ep);
   return sizes;
 }
 

@@ -72,6 +72,9 @@ void expect_one_with(const Texts& violations, const Texts& parts) {
 
 TEST(MeshViolations, NameTheRanksThatDoNotFit) {
   expect_one_with(mesh_violations({.dp = 0, .ep = 3}, 4, 9), {"ep = 3", "does not divide", "4", "1, 2, 4"});
+  expect_one_with(mesh_violations({.dp = 0, .ep = 5}, 12, 9), {"choose ep from 1, 2, 3, 4, 6, 12, or"});
+  expect_one_with(mesh_violations({.dp = 0, .ep = 5}, 9, 9), {"choose ep from 1, 3, 9, or"});
+  expect_one_with(mesh_violations({.dp = 0, .ep = 2}, 1, 9), {"choose ep from 1, or"});
   expect_one_with(mesh_violations({.dp = 2, .ep = 2}, 8, 8), {"2 x 2 = 4", "8 ranks"});
   expect_one_with(mesh_violations({.dp = 1, .ep = 0}, 4, 8), {"ep = 0", "at least 1"});
   expect_one_with(mesh_violations({.dp = -1, .ep = 2}, 4, 8), {"dp = -1", "at least 1"});

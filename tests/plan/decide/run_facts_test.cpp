@@ -79,6 +79,13 @@ TEST(RunFacts, ARowThatLiesUnevenlyOnItsNodesIsDecidedAboutAsAnyOther) {
     }
     const auto all = decisions(facts, RunRequest(), mesh.world());
     for (const std::string& each : all) EXPECT_EQ(each, all.front());
+    for (const auto& kind :
+         {std::optional(DispatcherKind::kAlltoall), std::optional(DispatcherKind::kHierarchical)}) {
+      RunRequest request;
+      request.exchange.dispatcher = kind;
+      const DispatcherSettings settings = open_dispatcher(decide(facts, request), mesh, 16);
+      EXPECT_EQ(Dispatcher(mesh.ep(), 16, settings).kind(), kind) << nodes;
+    }
     if (nodes > 1) {
       EXPECT_NE(decide(facts, RunRequest()).job.exchange.dispatcher, DispatcherKind::kShared) << nodes;
     }

@@ -23,6 +23,7 @@
 #include "open/model_folder.hpp"
 #include "open/processors.hpp"
 #include "open/run_decision.hpp"
+#include "open/run_setup.hpp"
 
 namespace moeloom {
 namespace {

@@ -14,13 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kGzip = "\x1f\x8b", kNumPy = "\x93NUMPY";
+constexpr std::string_view kGzip = "\x1f\x8b";
 
 struct Kind {
   std::string_view first;
   const char* name;
   const char* way;  // behind which the file's name stands
 };
+constexpr Kind kNumPy = {
+    "\x93NUMPY", "NumPy",
+    "python3 -c 'import numpy, sys; numpy.load(sys.argv[1]).astype(\"u4\").tofile(sys.argv[1] "
+    "+ \".u32\")' "};
 constexpr std::array<Kind, 8> kKinds = {
     {{"PAR1", "Parquet",
       "python3 -c 'import pandas, sys; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[1] + "
@@ -35,9 +39,7 @@ constexpr std::array<Kind, 8> kKinds = {
       "xz", "xz -d "},
      {"BZh", "bzip2", "bzip2 -d "},
      {"SQLite format 3", "SQLite", "sqlite3 -json "},
-     {kNumPy, "NumPy",
-      "python3 -c 'import numpy, sys; numpy.load(sys.argv[1]).astype(\"u4\").tofile(sys.argv[1] "
-      "+ \".u32\")' "}}};
+     kNumPy}};
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -165,7 +167,7 @@ void require_text(const fs::path& file, std::span<const std::byte> bytes) {
 
 void require_ids(const fs::path& file, std::span<const std::byte> bytes) {
   const std::string_view begin = text_of(bytes);
-  if (begin.starts_with(kNumPy)) refuse_kind(file, kKinds.back());
+  if (begin.starts_with(kNumPy.first)) refuse_kind(file, kNumPy);
   if (is_packed(file) && begin.starts_with(kGzip))
     refuse(file, "gzip around token ids", "gzip -d " + file.string());
 }
@@ -210,7 +212,7 @@ std::vector<std::string_view> json_elements(std::string_view text, const std::st
   constexpr std::string_view kBlank = " \t\r\n";
   if (!is_json_array(text)) throw IoError(origin + ": expected a JSON array");
   std::vector<std::string_view> elements;
-  std::string open;  // the brackets that are to close, the last one first
+  std::string open;  // what closes each that is open, the innermost last
   std::size_t begin = 0;
   const auto take = [&](std::size_t end) {
     const std::string_view element = text.substr(begin, end - begin);

@@ -158,7 +158,7 @@ void ExampleFileWriter::finish() {
   p.whole.sync_and_close();
   p.finished = true;
   rename_file(p.whole.path(), p.path);
-  sync_folder(p.path.has_parent_path() ? p.path.parent_path() : std::filesystem::path("."));
+  sync_folder_of(p.path);
 }
 
 }  // namespace moeloom

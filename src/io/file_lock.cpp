@@ -52,6 +52,10 @@ FileLock::~FileLock() {
   if (file_ && held_) say("");
 }
 
+bool FileLock::is_at(const std::filesystem::path& path) const {
+  return file_ && file_->is_at(path);
+}
+
 void FileLock::say(std::string_view text) noexcept {
   if (::ftruncate(file_->descriptor(), 0) != 0) return;
   try {

@@ -28,6 +28,8 @@ class FileLock {
   bool held() const { return held_; }
   /// What the holder before left in it: empty if it gave the lock back in order.
   const std::string& left() const { return left_; }
+  /// Whether the name still leads to what is held.
+  bool is_at(const std::filesystem::path& path) const;
   /// For others to read. A full disk may leave it as it was.
   void say(std::string_view text) noexcept;
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 
@@ -20,14 +21,6 @@ constexpr std::size_t kMostWaiting = std::size_t{64} << 20;
 
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
-/// Whether the open file is the one that the path names.
-bool is_at(const SystemFile& file, const fs::path& path) {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(file.descriptor(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -69,7 +62,7 @@ Index LineFile::waiting_lines() const {
 }
 
 void LineFile::open_if_gone() {
-  if (is_at(*file_, path_)) {
+  if (file_->is_at(path_)) {
     end_ = std::min(end_, file_->bytes());  // somebody may have emptied it
     return;
   }
@@ -83,7 +76,7 @@ void LineFile::write_waiting() {
   try {
     file_->write_at(end_, std::as_bytes(std::span(waiting_)));
   } catch (const IoError&) {
-    if (::ftruncate(file_->descriptor(), end_) != 0) throw;  // a part of a line stays
+    std::ignore = ::ftruncate(file_->descriptor(), end_);  // else a part of a line stays
     throw;
   }
   end_ += std::ssize(waiting_);

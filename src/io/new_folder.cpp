@@ -104,7 +104,7 @@ void NewFolder::publish() {
   sync_folder(partial_folder(folder_));
   rename_file(partial_folder(folder_), folder_);
   published_ = true;
-  sync_folder(parent_of(folder_));
+  sync_folder_of(folder_);
 }
 
 void sync_folder(const fs::path& folder) {
@@ -115,6 +115,10 @@ void sync_folder(const fs::path& folder) {
   ::close(descriptor);
   // Some filesystems have no fsync of folders and say EINVAL.
   if (error != 0 && error != EINVAL) throw_system_error("sync", folder, error);
+}
+
+void sync_folder_of(const fs::path& path) {
+  sync_folder(parent_of(path));
 }
 
 }  // namespace moeloom

@@ -36,5 +36,7 @@ class NewFolder {
 
 /// A folder's list of names is data too: without this a rename may be forgotten in a power cut.
 void sync_folder(const std::filesystem::path& folder);
+/// That of a file or folder.
+void sync_folder_of(const std::filesystem::path& path);
 
 }  // namespace moeloom

@@ -4,12 +4,12 @@
 // may be removed by its holder if whoever takes it looks whether the name still leads to what it locked.
 #pragma once
 
+#include "io/file_lock.hpp"
+
 #include <filesystem>
-#include <memory>
+#include <optional>
 
 namespace moeloom {
-
-class SystemFile;
 
 class OutputLock {
  public:
@@ -22,7 +22,7 @@ class OutputLock {
 
  private:
   std::filesystem::path path_;
-  std::unique_ptr<SystemFile> file_;
+  std::optional<FileLock> lock_;
 };
 
 }  // namespace moeloom

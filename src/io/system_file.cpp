@@ -60,6 +60,13 @@ SystemFile::~SystemFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+bool SystemFile::is_at(const std::filesystem::path& path) const {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(descriptor_, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
 Index SystemFile::bytes() const {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) throw_system_error("ask for the size of", path_, errno);

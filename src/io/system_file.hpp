@@ -31,6 +31,8 @@ class SystemFile {
   ~SystemFile();
 
   int descriptor() const { return descriptor_; }
+  /// Whether that name leads to this file.
+  bool is_at(const std::filesystem::path& path) const;
   /// Throws if the path is a folder, a pipe or a device.
   Index bytes() const;
   /// Reserves [0, bytes) on the disk; where the filesystem cannot reserve, only sets the size.

@@ -51,7 +51,7 @@ void replace_file(const std::filesystem::path& path, std::string_view text) {
     file.write_at(0, std::as_bytes(std::span(text)));
     file.sync_and_close();
     rename_file(beside, path);
-    sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
+    sync_folder_of(path);
   } catch (const IoError&) {
     std::error_code ignored;
     std::filesystem::remove(beside, ignored);

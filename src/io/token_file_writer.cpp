@@ -192,7 +192,7 @@ void TokenFileWriter::finish() {
   else
     remove_file(megatron_index_of(path_));  // of an older file of this name
   rename_file(partial(path_), path_);
-  sync_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+  sync_folder_of(path_);
   remove_file(partial_sequences(path_));
 }
 

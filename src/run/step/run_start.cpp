@@ -107,7 +107,7 @@ OtherCourse leave_other_course(const OpenedRun& run) {
     std::filesystem::remove(
         run.file(kReportFile));  // of fewer steps: whoever finds one takes the run as ended
     for (const auto& [checkpoint, reason] : run.inputs.start->passed_over) {
-      set_aside({checkpoint});
+      set_aside(checkpoint);
       left.aside.push_back(checkpoint.filename().string());
     }
     for (const auto& checkpoint : remove_checkpoints_after(run.options.run.folder, run.first_step()))

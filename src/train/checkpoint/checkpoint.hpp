@@ -103,9 +103,9 @@ std::vector<std::filesystem::path> remove_checkpoints_after(const std::filesyste
 
 inline constexpr const char* kDamagedPrefix = "damaged-";
 
-/// Gives each the name damaged-checkpoint-STEP, in place of what had it, and takes it for none any more: what
-/// a disk does not give today it may give tomorrow. Throws IoError; one rank calls it.
-void set_aside(const std::vector<std::filesystem::path>& checkpoints);
+/// Gives it the name damaged-checkpoint-STEP, in place of what had it, and takes it for none any more: what a
+/// disk does not give today it may give tomorrow. Throws IoError; one rank calls it.
+void set_aside(const std::filesystem::path& checkpoint);
 
 /// Removes what killed saves left behind -> what was removed. One rank calls it.
 std::vector<std::filesystem::path> remove_partial_checkpoints(const std::filesystem::path& run);

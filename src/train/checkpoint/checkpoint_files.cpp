@@ -229,13 +229,11 @@ std::vector<fs::path> remove_checkpoints_after(const fs::path& run, Index step) 
   return later;
 }
 
-void set_aside(const std::vector<fs::path>& checkpoints) {
-  for (const fs::path& checkpoint : checkpoints) {
-    fs::path aside = checkpoint;
-    aside.replace_filename(kDamagedPrefix + checkpoint.filename().string());
-    remove_folder(aside);
-    rename_folder(checkpoint, aside);
-  }
+void set_aside(const fs::path& checkpoint) {
+  fs::path aside = checkpoint;
+  aside.replace_filename(kDamagedPrefix + checkpoint.filename().string());
+  remove_folder(aside);
+  rename_folder(checkpoint, aside);
 }
 
 std::vector<fs::path> remove_partial_checkpoints(const fs::path& run) {

@@ -81,7 +81,7 @@ TEST(SetAside, TakesTheNameOfACheckpointAndKeepsItsFiles) {
   const testing::TemporaryFolder folder;
   for (int i = 0; i < 2; ++i) {
     make_checkpoints(folder.path(), {2, 4});
-    set_aside({folder / "checkpoint-4"});
+    set_aside(folder / "checkpoint-4");
     EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"checkpoint-2", "damaged-checkpoint-4"}));
     EXPECT_FALSE(names_in(folder / "damaged-checkpoint-4").empty());
     EXPECT_TRUE(remove_checkpoints_after(folder.path(), 2).empty()) << "it is none any more";

@@ -18,6 +18,11 @@ std::string one_a_line(const std::vector<std::string>& violations) {
   return text;
 }
 
+bool is_of_disks(int error) {
+  constexpr std::array kOfDisks = {ENOSPC, EDQUOT, EROFS, EFBIG, EIO, ESTALE, ENXIO, ENODEV, ENOTCONN};
+  return std::ranges::count(kOfDisks, error) > 0;
+}
+
 }  // namespace
 
 ConfigError::ConfigError(std::vector<std::string> violations, Cause cause)
@@ -26,6 +31,8 @@ ConfigError::ConfigError(std::vector<std::string> violations, Cause cause)
 Cause cause_of(const std::exception& error) {
   if (const auto* agreed = dynamic_cast<const AgreedError*>(&error)) return agreed->cause();
   if (const auto* config = dynamic_cast<const ConfigError*>(&error)) return config->cause();
+  if (const auto* of_file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return is_of_disks(of_file->code().value()) ? Cause::kDisk : Cause::kData;
   if (dynamic_cast<const DiskError*>(&error) != nullptr) return Cause::kDisk;
   if (dynamic_cast<const MpiError*>(&error) != nullptr) return Cause::kMpi;
   if (dynamic_cast<const CorruptError*>(&error) != nullptr) return Cause::kCorrupt;
@@ -33,9 +40,8 @@ Cause cause_of(const std::exception& error) {
 }
 
 void throw_io_error(const std::string& text, int error) {
-  constexpr std::array kOfDisks = {ENOSPC, EDQUOT, EROFS, EFBIG, EIO, ESTALE, ENXIO, ENODEV, ENOTCONN};
   const std::string whole = text + ": " + std::generic_category().message(error);
-  if (std::ranges::count(kOfDisks, error) > 0) throw DiskError(whole);
+  if (is_of_disks(error)) throw DiskError(whole);
   throw IoError(whole);
 }
 

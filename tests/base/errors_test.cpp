@@ -1,7 +1,9 @@
 #include "moeloom/base/errors.hpp"
 
 #include <cerrno>
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "support/expect_error.hpp"
 #include <gtest/gtest.h>
@@ -30,6 +32,11 @@ TEST(Cause, IsWhoseErrorItIs) {
   EXPECT_EQ(cause_of(CorruptError("x")), Cause::kCorrupt);
   EXPECT_EQ(cause_of(MpiError("x")), Cause::kMpi);
   EXPECT_EQ(cause_of(ShapeError("x")), Cause::kRequest);
+  const auto of_file = [](std::errc error) {
+    return cause_of(std::filesystem::filesystem_error("x", std::make_error_code(error)));
+  };
+  EXPECT_EQ(of_file(std::errc::permission_denied), Cause::kData);
+  EXPECT_EQ(of_file(std::errc::no_space_on_device), Cause::kDisk);
   EXPECT_EQ(cause_of(std::bad_alloc()), Cause::kRequest);
   EXPECT_EQ(cause_of(ConfigError({"x"})), Cause::kRequest);
   EXPECT_EQ(cause_of(ConfigError({"x"}, Cause::kData)), Cause::kData);

@@ -80,7 +80,8 @@ class AgreedError : public Error {
 };
 
 /// kDisk for a DiskError, kData for any other IoError, kMpi for an MpiError, kCorrupt for a CorruptError,
-/// what a ConfigError or an AgreedError carries; else kRequest.
+/// what a ConfigError or an AgreedError carries; of a std::filesystem::filesystem_error as throw_io_error()
+/// takes its number; else kRequest.
 Cause cause_of(const std::exception& error);
 
 /// Throws DiskError where `error`, a value of errno, is one by which a disk refuses (ENOSPC, EDQUOT, EROFS,

@@ -1,7 +1,4 @@
-// What the standard library says of files, in this program's words and with a cause.
-//
-// Its errors are none of ours, so base takes them for a wrong request. Whoever started the command must know
-// that a file or a disk has to change, not an option.
+// What the standard library says of files, in this program's words. Their cause base knows.
 #pragma once
 
 #include <filesystem>

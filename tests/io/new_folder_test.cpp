@@ -100,8 +100,8 @@ TEST(NewFolder, WhatTheSystemDoesNotShowIsAnIoError) {
 /// In a namespace of its own, where it may mount: 0 is as it should be, 2 that it may not.
 int exit_code_at_a_mount_point(const fs::path& folder) {
   if (::unshare(CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return 2;
-  ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
-  if (::mount(folder.c_str(), folder.c_str(), nullptr, MS_BIND, nullptr) != 0) return 2;
+  ::mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr);
+  if (::mount(folder.c_str(), folder.c_str(), "none", MS_BIND, nullptr) != 0) return 2;
   try {
     const std::string text = testing::message_of<ConfigError>([&] { NewFolder made(folder); });
     return text.find("is a mount point") != std::string::npos ? 0 : 1;

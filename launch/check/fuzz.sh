@@ -50,6 +50,18 @@ executions_of() { # target
 files_of() { find "$@" -type f 2> /dev/null | wc -l; }
 findings_of() { find "$builds/fuzz/found/$1" -name '[clot]*-*' 2> /dev/null | wc -l; }  # crash, leak, oom, timeout
 
+# Leaves of a corpus that has grown what reaches something: most of it was found again in fewer bytes, and each piece
+# reads all of it. Where that fails the corpus stays as it is.
+fuzz_merge() { # target
+  local target=$1 corpus=$builds/fuzz/corpus/$1 merged=$builds/fuzz/merged/$1
+  (($(files_of "$corpus") > 2000)) || return 0
+  rm -rf "$merged" && mkdir -p "$merged" || return 0
+  if TMPDIR=/dev/shm "${by[@]}" nice -n 19 "$builds/fuzz-fast/fuzz_$target" -merge=1 -max_len=4096 -timeout=10 \
+    -rss_limit_mb=2048 -malloc_limit_mb=256 "$merged" "$corpus" < /dev/null > "$builds/fuzz/$target.log" 2>&1; then
+    rm -rf "$corpus" && mv "$merged" "$corpus"
+  fi
+}
+
 # A minute beyond the reading of the corpus, which takes as long as it takes. Sets status and ran.
 fuzz_piece() { # folder of the programs, target, then options of libFuzzer
   local seconds
@@ -69,6 +81,7 @@ fuzz_target() { # target
   read -ra was <<< "${kept[$target]:-}"
   if [[ ${was[3]:-} =~ ^(unfinished|passed)$ ]] && is_fresh "fuzz/$target" "${was[5]:-none}"; then total=${was[4]}; fi
   before=$(findings_of "$target")
+  fuzz_merge "$target"
   while ((total < wanted && status == 0 && ran > 0)); do
     # An input without a byte is executed before the corpus.
     fuzz_piece "$builds/fuzz-fast" "$target" \
@@ -78,6 +91,7 @@ fuzz_target() { # target
   done
   # Under the sanitizers, what reached new code; then as long a search as one piece.
   if ((status == 0 && ran > 0)); then
+    fuzz_merge "$target"
     fuzz_piece "$folder" "$target"
     total=$((total + ran))
   fi

@@ -11,14 +11,14 @@ failed=0
 ends() { # signal, seconds that a rank waits, what is said
   local signal=$1 wait=$2 said=$3 begin=$SECONDS code i passing=$folder/$1
   mkdir "$passing"
-  TMPDIR=$passing timeout 100 "${launcher[@]}" -n 2 "$program" "$signal" "$wait" < /dev/null > "$folder/said" 2>&1
+  TMPDIR=$passing timeout 300 "${launcher[@]}" -n 2 "$program" "$signal" "$wait" < /dev/null > "$folder/said" 2>&1
   code=$?
-  for ((i = 0; i < 100; i++)); do  # a launcher may be over before the last of its ranks
+  for ((i = 0; i < 1000; i++)); do  # a launcher may be over before the last of its ranks
     pgrep -fx ".*/${program##*/} $signal $wait" > /dev/null || break
     sleep 0.1
   done
-  if ((code == 0 || code == 124 || SECONDS - begin > 50)) || ! grep -q begins "$folder/said" ||
-    ! grep -q "$said" "$folder/said" || ((i == 100)); then
+  if ((code == 0 || code == 124 || SECONDS - begin > 200)) || ! grep -q begins "$folder/said" ||
+    ! grep -q "$said" "$folder/said" || ((i == 1000)); then
     echo "signal $signal: code $code after $((SECONDS - begin)) s, without \"$said\" or with a rank that runs on:"
     cat "$folder/said"
     failed=1
@@ -28,7 +28,7 @@ ends() { # signal, seconds that a rank waits, what is said
   fi
 }
 launcher=("$@")
-ends 9 60 "signal 9"
-ends 15 60 "signal 15"
+ends 9 240 "signal 9"
+ends 15 240 "signal 15"
 ends 19 5 "did not come"
 exit $failed

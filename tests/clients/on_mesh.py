@@ -45,7 +45,7 @@ PROGRAM = """
 def shared(ranks, function, arguments, **variables):
     """By rank; results are what JSON can hold."""
     with tempfile.TemporaryDirectory() as folder:
-        succeeds(ranks, PROGRAM, HERE, function, json.dumps(arguments), folder, seconds=300, **variables)
+        succeeds(ranks, PROGRAM, HERE, function, json.dumps(arguments), folder, seconds=600, **variables)
         return {rank: json.loads(Path(folder, str(rank)).read_text()) for rank in range(ranks)}
 
 

@@ -16,7 +16,7 @@ class Refused(Exception):
     """The program ended with an error; its words are the exception's."""
 
 
-def run(*arguments, stdin="", seconds=120):
+def run(*arguments, stdin="", seconds=600):
     """What it prints on standard output; Refused with both outputs where its exit code is not 0."""
     done = subprocess.run([str(PROGRAM), *map(str, arguments)], input=stdin.encode(), capture_output=True,
                           timeout=seconds, check=False)

@@ -14,7 +14,7 @@ PROGRAM = "import sys, parity; sys.exit(parity.main())"
 
 @pytest.mark.parametrize("ranks, ep", [(2, (2,)), (4, (4, 2))])
 def test_steps_are_those_of_one_process(ranks, ep):
-    out = succeeds(ranks, PROGRAM, *NAMES, "--steps", 2, "--ep", *ep, "--through", *WAYS, seconds=240)
+    out = succeeds(ranks, PROGRAM, *NAMES, "--steps", 2, "--ep", *ep, "--through", *WAYS, seconds=600)
     assert out.count("within the limits") == len(NAMES) * len(ep) * len(WAYS), out
 
 
@@ -22,5 +22,5 @@ def test_steps_are_those_of_one_process(ranks, ep):
 def test_steps_of_the_models_of_five():
     names = models.known(models.OF_FIVE)
     # A_log of a delta net, see patched.TOLERANCE.
-    out = succeeds(2, PROGRAM, *names, "--steps", 2, "--ep", 2, "--through", *WAYS, "--gradient", "3e-5", seconds=240)
+    out = succeeds(2, PROGRAM, *names, "--steps", 2, "--ep", 2, "--through", *WAYS, "--gradient", "3e-5", seconds=600)
     assert out.count("within the limits") == len(names) * len(WAYS), out

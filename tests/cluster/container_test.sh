@@ -37,7 +37,7 @@ same_losses() {
   diff <(losses "$scratch/plain") <(losses "$1") || fail "other losses: $1"
 }
 
-OMP_NUM_THREADS=1 timeout 60 mpirun -n 4 "${train[@]}" --ep 4 --run "$scratch/plain" > "$scratch/log" 2>&1 ||
+OMP_NUM_THREADS=1 timeout 300 mpirun -n 4 "${train[@]}" --ep 4 --run "$scratch/plain" > "$scratch/log" 2>&1 ||
   fail "as it is: $(cat "$scratch/log")"
 same_losses "$scratch/plain"
 
@@ -53,7 +53,7 @@ processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 # in_group COMMAND...
 in_group() {
   # shellcheck disable=SC2016  # the inner shell's
-  timeout 60 bash -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$group" "$@" > "$scratch/log" 2>&1 ||
+  timeout 300 bash -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$group" "$@" > "$scratch/log" 2>&1 ||
     fail "in a group: $(cat "$scratch/log")"
 }
 if [[ -z $group ]]; then
@@ -74,7 +74,7 @@ export OMP_NUM_THREADS=1
 # with_shm SIZE COMMAND...
 with_shm() {
   # shellcheck disable=SC2016  # the inner shell's
-  unshare --mount bash -c 'mount -t tmpfs -o "size=$0" none /dev/shm && exec timeout 60 "$@"' "$@" > "$scratch/log" 2>&1
+  unshare --mount bash -c 'mount -t tmpfs -o "size=$0" none /dev/shm && exec timeout 300 "$@"' "$@" > "$scratch/log" 2>&1
 }
 # MiB of the file by which an Open MPI's rank talks to others on its host.
 version=$(mpirun --version)
@@ -101,7 +101,7 @@ if ! python3 "$here/refuse_copies.py" true 2> "$scratch/log"; then
 else
   ((++tried))
   # As a user has it: under sanitizers Open MPI is told to copy through shared memory.
-  env -u OMPI_MCA_btl_vader_single_copy_mechanism -u OMPI_MCA_smsc timeout 60 \
+  env -u OMPI_MCA_btl_vader_single_copy_mechanism -u OMPI_MCA_smsc timeout 300 \
     python3 "$here/refuse_copies.py" mpirun -n 4 "${train[@]}" --ep 4 --dispatcher alltoall \
     --run "$scratch/refused" > "$scratch/log" 2>&1 || fail "without process_vm_readv: $(cat "$scratch/log")"
   said 'refuses process_vm_readv'

@@ -50,7 +50,7 @@ none_of() { [[ -z $(processes_of "$1") ]]; }
 remove_namespaces() {
   local name
   processes_of "$1" | xargs -r kill -TERM 2> /dev/null || true
-  soon 5 none_of "$1" || processes_of "$1" | xargs -r kill -KILL 2> /dev/null || true
+  within 5 none_of "$1" || processes_of "$1" | xargs -r kill -KILL 2> /dev/null || true
   for name in $(namespaces_of "$1"); do ip netns delete "$name" || true; done
 }
 
@@ -131,8 +131,8 @@ shape_links() {
 # link up|down HOST: as a cable.
 link() { ip -n "$hosts_prefix-net" link set "h$2" "$1"; }
 
-# soon SECONDS CONDITION...: whether it comes true in time.
-soon() {
+# within SECONDS CONDITION...: whether it comes true in time.
+within() {
   local end=$((SECONDS + $1))
   shift
   until "$@"; do
@@ -140,6 +140,10 @@ soon() {
     sleep 0.1
   done
 }
+
+# soon CONDITION...: whether it comes true. No test takes so long, however much else the machine has to do: what does not
+# come by then does not come.
+soon() { within 240 "$@"; }
 
 # hostfile SLOTS: of all hosts.
 hostfile() {
@@ -150,7 +154,7 @@ hostfile() {
 
 # mpirun_here WORDS...: mpirun on this machine alone, which asks no agent for another.
 mpirun_here() {
-  OMPI_MCA_plm_rsh_agent=false PRTE_MCA_plm_ssh_agent=false timeout -k 5 60 "$root/launch/with-env.sh" mpirun "$@"
+  OMPI_MCA_plm_rsh_agent=false PRTE_MCA_plm_ssh_agent=false timeout -k 5 300 "$root/launch/with-env.sh" mpirun "$@"
 }
 
 # What launch/cluster.sh needs to find these hosts: the agent in ssh's place, and TCP alone between them.

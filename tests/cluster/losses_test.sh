@@ -18,7 +18,7 @@ for slots in 1 2; do
     for way in "" "--dispatcher alltoall --overlap 3" "--rebalance --net 100000Gbit,1us"; do
       [[ -z $way || $ep == 4 ]] || continue
       # shellcheck disable=SC2086  # words
-      on 0 timeout -k 5 60 "$root/launch/cluster.sh" "$(hostfile "$slots")" train "${small_run[@]}" --steps 6 --ep "$ep" \
+      on 0 timeout -k 5 300 "$root/launch/cluster.sh" "$(hostfile "$slots")" train "${small_run[@]}" --steps 6 --ep "$ep" \
         --run "$over" --overwrite $way > "$scratch/log" 2>&1 ||
         fail "4 hosts x $slots, ep = $ep $way: $(cat "$scratch/log")"
       grep -q 'on 4 node(s)' "$scratch/log" || fail "the ranks are not on four hosts: $(cat "$scratch/log")"

@@ -36,7 +36,7 @@ for ranks in 1 2; do
   for way in open mpich; do
     run=$scratch/$way-$ranks
     if [[ $way == open ]]; then start=(mpirun_here -n "$ranks" "$MOELOOM_BUILD/moeloom"); else
-      start=(timeout 60 "$root/launch/with-env.sh" "$hydra" -n "$ranks" "$mpich/moeloom"); fi
+      start=(timeout 300 "$root/launch/with-env.sh" "$hydra" -n "$ranks" "$mpich/moeloom"); fi
     "${start[@]}" train "${small_run[@]}" --steps 20 --ep "$ranks" --run "$run" > "$run.log" 2>&1 ||
       fail "$way on $ranks: $(cat "$run.log")"
   done
@@ -50,7 +50,7 @@ mkdir "$scratch/bin"
 printf '%s\n' '#!/bin/sh' "exec $hydra \"\$@\"" > "$scratch/bin/mpirun" # it looks for its proxy beside itself
 chmod +x "$scratch/bin/mpirun"
 on 0 env -u MOELOOM_NET UCX_TLS=self,tcp UCX_NET_DEVICES=eth0 MOELOOM_BUILD="$mpich" PATH="$scratch/bin:$PATH" \
-  timeout -k 5 60 "$root/launch/cluster.sh" "$(hostfile 1)" train "${small_run[@]}" --steps 20 --ep 2 \
+  timeout -k 5 300 "$root/launch/cluster.sh" "$(hostfile 1)" train "${small_run[@]}" --steps 20 --ep 2 \
   --run "$scratch/hosts-run" > "$scratch/log" 2>&1 || fail "two hosts: $(cat "$scratch/log")"
 grep -q 'on 2 node(s)' "$scratch/log" || fail "the ranks are not on two hosts: $(cat "$scratch/log")"
 diff <(losses "$scratch/open-2") <(losses "$scratch/hosts-run") || fail "two hosts: other losses than Open MPI's"

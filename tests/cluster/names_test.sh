@@ -43,7 +43,7 @@ chmod +x "$scratch/agent"
 export OMPI_MCA_plm_rsh_agent=$scratch/agent PRTE_MCA_plm_ssh_agent=$scratch/agent
 
 printf '%s\n' "node.a slots=1" "node.b slots=1" > "$scratch/hosts"
-on 0 timeout -k 5 60 "$root/launch/cluster.sh" "$scratch/hosts" train "${small_run[@]}" --steps 3 --ep 2 \
+on 0 timeout -k 5 300 "$root/launch/cluster.sh" "$scratch/hosts" train "${small_run[@]}" --steps 3 --ep 2 \
   --run "$scratch/run" > "$scratch/log" 2>&1 || fail "node.a and node.b: $(cat "$scratch/log")"
 grep -q 'on 2 node(s)' "$scratch/log" || fail "the ranks are not on two hosts: $(cat "$scratch/log")"
 echo "node.a and node.b: two hosts"
@@ -54,7 +54,7 @@ mkdir "$scratch/build"
 printf '%s\n' '#!/bin/sh' 'echo "$(hostname): $GLIBC_TUNABLES $OPENBLAS_CORETYPE $UBSAN_OPTIONS"' > "$scratch/build/moeloom"
 chmod +x "$scratch/build/moeloom"
 on 0 env MOELOOM_BUILD="$scratch/build" GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2 OPENBLAS_CORETYPE=Nehalem \
-  UBSAN_OPTIONS=halt_on_error=1 timeout -k 5 60 "$root/launch/cluster.sh" "$scratch/hosts" > "$scratch/log" 2>&1 || fail "its environment: $(cat "$scratch/log")"
+  UBSAN_OPTIONS=halt_on_error=1 timeout -k 5 300 "$root/launch/cluster.sh" "$scratch/hosts" > "$scratch/log" 2>&1 || fail "its environment: $(cat "$scratch/log")"
 for host in h0 h1; do
   grep -qx "$host: glibc.cpu.hwcaps=-AVX512F,-AVX2 Nehalem halt_on_error=1" "$scratch/log" || fail "what $host has to read: $(cat "$scratch/log")"
 done

@@ -87,7 +87,7 @@ expect_stop() {
   local job code=0
   "$@" > "$scratch/log" 2>&1 &
   job=$!
-  soon 20 test -e "$scratch/ready" || fail "$name: mpirun is not started: $(cat "$scratch/log")"
+  soon test -e "$scratch/ready" || fail "$name: mpirun is not started: $(cat "$scratch/log")"
   kill -TERM "$job"
   wait "$job" || code=$?
   [[ $code == 75 ]] || fail "$name: the exit code of a stop is $code, not 75: $(cat "$scratch/log")"
@@ -154,7 +154,7 @@ case_of pause <<< 'exit 137'
 "$copy/launch/go-on.sh" --pause 08 "$run" mpirun "$program" -- --ep 2 > "$scratch/log" 2>&1 &
 job=$!
 waits() { grep -qF "starts again in 8 s" "$scratch/log" 2> /dev/null; }
-soon 20 waits || fail "--pause 08: $(cat "$scratch/log")"
+soon waits || fail "--pause 08: $(cat "$scratch/log")"
 kill -TERM "$job"
 expect_code 75 wait "$job"
 echo "--restarts 08, --pause 08"

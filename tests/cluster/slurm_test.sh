@@ -50,7 +50,7 @@ start_slurm() {
     on "$host" slurmd -D -N "h$host" -f "$scratch/h$host/slurm.conf" > "$scratch/slurmd-$host.log" 2>&1 &
   done
   export SLURM_CONF=$scratch/h0/slurm.conf
-  soon 30 all_idle || skip "Slurm's hosts do not come up here: $(tail -n 5 "$scratch"/slurm*.log)"
+  soon all_idle || skip "Slurm's hosts do not come up here: $(tail -n 5 "$scratch"/slurm*.log)"
 }
 
 slurm() { on 0 "$@"; }
@@ -59,20 +59,20 @@ job_is() { [[ $(slurm scontrol show job "$job") == *"$1"* ]]; }
 steps_of() { losses "$1" 2> /dev/null | wc -l; }
 has_begun() { [[ $(steps_of "$run") -ge 3 ]]; }
 says() { grep -q "$1" "$scratch/job.log"; }
-expect() { soon "$1" "${@:2}" || fail "not in $1 s: ${*:2}: $(cat "$scratch/job.log" "$scratch"/slurm*.log)"; }
+expect() { soon "$@" || fail "it does not come true: $*: $(cat "$scratch/job.log" "$scratch"/slurm*.log)"; }
 
 make_hosts 3
 start_slurm
 cd "$root"
 job=$(slurm sbatch --parsable -N 3 --ntasks-per-node 2 --output "$scratch/job.log" launch/slurm.sbatch "$run" \
   "${small_run[@]}" --global-batch 12 --ep 2 --steps 1000000 --schedule-steps 1000 --save-every 0)
-expect 60 has_begun
+expect has_begun
 slurm scancel --signal=USR1 "$job"
-expect 30 says "^requeue: $run/checkpoint-"
+expect says "^requeue: $run/checkpoint-"
 steps=$(steps_of "$run")
 [[ -d $run/checkpoint-$steps ]] || fail "no checkpoint of step $steps: $(ls "$run")"
 sed -i "s/^steps = .*/steps = $((steps + 3))/" "$run/train.conf"
-expect 60 job_is JobState=COMPLETED
+expect job_is JobState=COMPLETED
 job_is Restarts=1 || fail "the job was not started again by Slurm: $(slurm scontrol show job "$job")"
 says "resumed=$run/checkpoint-$steps step=$steps" || fail "it did not go on: $(cat "$scratch/job.log")"
 says 'on 3 node(s)' || fail "the ranks are not on three hosts: $(cat "$scratch/job.log")"

@@ -33,11 +33,11 @@ listens() { on 0 ssh -F "$scratch/ssh_config" "10.77.0.$(($1 + 1))" true 2> "$sc
 for host in 0 1; do
   on "$host" bash -c "mount --bind '$scratch/passwd' /etc/passwd &&
     exec dropbear -F -E -s -m -P '$scratch/pid-$host' -r '$scratch/host_key' -p 22" > "$scratch/sshd-$host.log" 2>&1 &
-  soon 10 listens "$host" || fail "no ssh to host $host: $(cat "$scratch/why" "$scratch/sshd-$host.log")"
+  soon listens "$host" || fail "no ssh to host $host: $(cat "$scratch/why" "$scratch/sshd-$host.log")"
 done
 
 over_ssh() {
-  on 0 timeout -k 5 60 "$root/launch/cluster.sh" "$(hostfile 1)" train "${small_run[@]}" --steps 4 --ep 2 --run "$1" \
+  on 0 timeout -k 5 300 "$root/launch/cluster.sh" "$(hostfile 1)" train "${small_run[@]}" --steps 4 --ep 2 --run "$1" \
     > "$scratch/log" 2>&1
 }
 over_ssh "$scratch/over" || fail "two hosts over ssh: $(cat "$scratch/log")"

@@ -16,7 +16,7 @@ has_begun() { [[ $(steps_of "$run") -ge 3 ]]; }
 
 (launch --steps 1000000) > "$scratch/log" 2>&1 &
 job=$!
-soon 30 has_begun || fail "no steps: $(cat "$scratch/log")"
+soon has_begun || fail "no steps: $(cat "$scratch/log")"
 kill -TERM "$job"
 code=0
 wait "$job" || code=$?
@@ -42,7 +42,7 @@ interruptible() {
 }
 (interruptible) > "$scratch/log" 2>&1 &
 job=$!
-soon 30 has_begun || fail "no steps: $(cat "$scratch/log")"
+soon has_begun || fail "no steps: $(cat "$scratch/log")"
 kill -INT "$job"
 code=0
 wait "$job" || code=$?
@@ -53,7 +53,7 @@ wait "$job" || code=$?
 run=$scratch/twice
 (interruptible) > "$scratch/log" 2>&1 &
 job=$!
-soon 30 has_begun || fail "no steps: $(cat "$scratch/log")"
+soon has_begun || fail "no steps: $(cat "$scratch/log")"
 for pid in $(ip netns pids "$(namespace_of 2)"); do
   [[ $(cat "/proc/$pid/comm") != moeloom ]] || break
 done
@@ -63,9 +63,9 @@ sleep 1
 kill -0 "$job" || fail "one INT ended the job while a rank was stopped: $(cat "$scratch/log")"
 kill -INT "$job"
 ended() { ! kill -0 "$job" 2> /dev/null; }
-soon 5 ended || fail "a second INT does not end the job: $(cat "$scratch/log")"
+soon ended || fail "a second INT does not end the job: $(cat "$scratch/log")"
 code=0
 wait "$job" || code=$?
 [[ $code != 0 && $code != 75 ]] || fail "a second INT: the exit code is $code: $(cat "$scratch/log")"
-soon 10 none_of "$hosts_prefix" || fail "a second INT left: $(processes_of "$hosts_prefix" | xargs -r ps -f -p)"
+soon none_of "$hosts_prefix" || fail "a second INT left: $(processes_of "$hosts_prefix" | xargs -r ps -f -p)"
 echo "INT stops in order, a second ends the job at once with code $code, nothing is left"

@@ -27,7 +27,7 @@ try() {
   same "$1 on one host" "$scratch/$1"
   for way in "alltoall --overlap 2" "hierarchical --overlap 2 --overlap-grad-reduce on --overlap-param-gather on"; do
     # shellcheck disable=SC2086  # words
-    on 0 timeout -k 5 60 "$root/launch/cluster.sh" "$(hostfile 2)" train "${train[@]}" --dispatcher $way \
+    on 0 timeout -k 5 300 "$root/launch/cluster.sh" "$(hostfile 2)" train "${train[@]}" --dispatcher $way \
       --run "$scratch/$1" --overwrite > "$scratch/log" 2>&1 || fail "$1 on two hosts, $way: $(cat "$scratch/log")"
     grep -q 'on 2 node(s)' "$scratch/log" || fail "$1: the ranks are not on two hosts: $(cat "$scratch/log")"
     same "$1 on two hosts, $way" "$scratch/$1"

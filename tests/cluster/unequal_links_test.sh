@@ -11,7 +11,7 @@ cache=$XDG_CACHE_HOME/moeloom/gmm-rates.json
 
 calibrate() {
   rm -f "$cache"
-  on 0 timeout -k 5 120 "$root/launch/cluster.sh" "$(hostfile 1)" calibrate "${model[@]}" --threads 1 --seconds 0.2 \
+  on 0 timeout -k 5 300 "$root/launch/cluster.sh" "$(hostfile 1)" calibrate "${model[@]}" --threads 1 --seconds 0.2 \
     > "$scratch/log" 2>&1 || fail "$1: $(cat "$scratch/log")"
 }
 plan() {

@@ -20,7 +20,7 @@ right() { # WHAT MESSAGE COMMAND...
   if "$@"; then echo "right $checked"; else echo "wrong $checked: $message"; fi # a wrong one counts, whatever follows
 }
 go_on() { # RUN RESTARTS
-  on 0 timeout -k 5 100 "$root/launch/go-on.sh" --pause 0 --restarts "$2" "$1" \
+  on 0 timeout -k 5 300 "$root/launch/go-on.sh" --pause 0 --restarts "$2" "$1" \
     "$root/launch/cluster.sh" "$(hostfile 1)" -- "${options[@]}"
 }
 has_checkpoint() { compgen -G "$run/checkpoint-*" > /dev/null; }
@@ -41,19 +41,19 @@ go_on "$undisturbed" 0 > "$scratch/log" 2>&1 || fail "the undisturbed run: $(cat
 began=$SECONDS code=0
 go_on "$run" 0 > "$scratch/log" 2>&1 &
 job=$!
-soon 60 has_checkpoint || fail "no checkpoint: $(cat "$scratch/log")"
+soon has_checkpoint || fail "no checkpoint: $(cat "$scratch/log")"
 if [[ $fault == down ]]; then
   link down "$host"
-  soon 40 ended && bounded=true || bounded=false
+  soon ended && bounded=true || bounded=false
   link up "$host"
   right named "host h$host is not named" in_log "(on node h$host|10\\.77\\.0\\.$((host + 1))|rank $host )"
-  soon 10 none_of "$hosts_prefix" || echo "wrong clean: $(processes_of "$hosts_prefix" | wc -l) processes"
+  soon none_of "$hosts_prefix" || echo "wrong clean: $(processes_of "$hosts_prefix" | wc -l) processes"
   wait "$job"
   sleep 3 # the host is heard again a moment later
   go_on "$run" 2 >> "$scratch/log" 2>&1 || code=$?
 else
   slow_link
-  soon 90 ended && bounded=true || bounded=false
+  soon ended && bounded=true || bounded=false
   wait "$job" || code=$?
   # shellcheck disable=SC2251
   right named "a rank was said to be stalled" eval '! in_log stalled:'
@@ -61,5 +61,5 @@ fi
 $bounded || code="not ended in time"
 right finished "$code after $((SECONDS - began)) s" test "$code" = 0
 right same "other losses or weights" same
-right clean "processes are left" soon 10 none_of "$hosts_prefix"
+right clean "processes are left" soon none_of "$hosts_prefix"
 grep -v kernel= "$scratch/log" | tail -n 20

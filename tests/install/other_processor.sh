@@ -24,7 +24,7 @@ check 1
 # As a launcher starts them.
 # shellcheck source=launch/env.sh
 . "$(dirname "$0")/../../launch/env.sh"
-said=$(timeout 60 mpirun -n 2 qemu-x86_64 -cpu Nehalem "$program" train 2>&1)
+said=$(timeout 300 mpirun -n 2 qemu-x86_64 -cpu Nehalem "$program" train 2>&1)
 code=$?
 [[ $code == 1 ]] || fail "mpirun -n 2 ended with $code, expected 1: $said"
 [[ $(grep -cF "$sentence" <<< "$said") == 1 ]] || fail "mpirun -n 2: expected the sentence once: $said"

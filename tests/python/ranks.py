@@ -51,7 +51,7 @@ class Done(NamedTuple):
         return self.out + self.err
 
 
-def on_ranks(ranks, code, *arguments, seconds=120, **variables):
+def on_ranks(ranks, code, *arguments, seconds=600, **variables):
     """A Python program on so many ranks, one thread each. Killed after `seconds`, which is a failure."""
     environ = {**environment(), "PYTHONPATH": f"{PACKAGE}:{HERE}", "OMP_NUM_THREADS": "1", **variables}
     mpirun = shlex.split(os.environ.get("MOELOOM_MPIRUN", "mpirun"))

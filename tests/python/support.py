@@ -108,7 +108,7 @@ def plain_experts(x, topk_idx, topk_weights, gate_up, down, kind="silu"):
 def python(code, **environment):
     """What a process of its own prints."""
     variables = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{Path(__file__).parent}", **environment}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, timeout=120,
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, timeout=600,
                           check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()

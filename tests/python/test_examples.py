@@ -33,7 +33,7 @@ class Examples(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "corpus.txt").write_text("In the beginning was the word.\n" * 200)
             done = subprocess.run([sys.executable, FOLDER / name, *arguments], cwd=folder, capture_output=True, text=True,
-                                  env={**os.environ, "PYTHONPATH": str(PACKAGE)}, timeout=240, check=False)
+                                  env={**os.environ, "PYTHONPATH": str(PACKAGE)}, timeout=600, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn(word, done.stdout)
 

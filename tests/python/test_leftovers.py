@@ -13,7 +13,7 @@ from ranks import LAYER, on_ranks
 
 from moeloom._leftovers import _found, _shell_for
 
-LIMIT = 60  # of a call, in seconds; what ends sooner did not end by it
+LIMIT = 240  # of a call, in seconds; what ends sooner did not end by it
 
 STEPS = LAYER + """
 mesh = moeloom.mesh(ep=2, timeout=SECONDS)

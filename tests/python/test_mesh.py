@@ -81,7 +81,7 @@ told("backward", "backward of the second", "ranks 0,2 are in the backward of lay
 told("of no number", "another of none", "ranks 0,2 are in the forward of layer 2 (",
      "rank 1 is in the forward of layer 3 (")
 print("told", flush=True)
-""", seconds=60)
+""")
         self.assertEqual(done.out.count("told"), 3, done.text)
         self.assertNotEqual(done.code, 0, done.text)  # nor does a job end well after it
 

@@ -3,6 +3,7 @@
 
 #include "commands/rate_source.hpp"
 #include "program/program_testing.hpp"
+#include "support/sanitized.hpp"
 #include <nlohmann/json.hpp>
 
 namespace moeloom {

@@ -14,6 +14,7 @@
 #include "record/exit_code.hpp"
 #include "record/metrics.hpp"
 #include "support/files.hpp"
+#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "program/program_testing.hpp"
+#include "support/sanitized.hpp"
 
 namespace moeloom {
 namespace {

@@ -18,7 +18,6 @@
 #include "record/exit_code.hpp"
 #include "record/metrics.hpp"
 #include "support/count_of.hpp"
-#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom::testing {
@@ -29,7 +28,8 @@ struct Outcome {
 };
 
 inline const std::string kProgram = MOELOOM_BINARY_DIR "/moeloom";
-constexpr std::chrono::seconds kTimeout{kSanitized ? 600 : 120};
+/// Of a command; several times what the longest takes beside thrice as much to do as there are processors.
+constexpr std::chrono::seconds kTimeout{600};
 
 /// Prefixes: whatever a rank does, the test goes on.
 inline std::string within_time() {
@@ -85,8 +85,8 @@ inline std::vector<pid_t> ranks_with(const std::string& part) {
 
 /// Whether `holds` comes true in time.
 template <typename Condition>
-bool soon(std::chrono::seconds time, const Condition& holds) {
-  const auto end = std::chrono::steady_clock::now() + time;
+bool soon(const Condition& holds) {
+  const auto end = std::chrono::steady_clock::now() + kTimeout / 2;
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -106,7 +106,7 @@ class ProgramTest : public ::testing::Test {
       text << "And the weaver drew thread " << i * i % 89 << " through the loom.\n";
   }
   void TearDown() override {
-    EXPECT_TRUE(soon(std::chrono::seconds(10), [&] { return ranks_with(folder_.string()).empty(); }))
+    EXPECT_TRUE(soon([&] { return ranks_with(folder_.string()).empty(); }))
         << "a rank of this test's runs is left";
     std::filesystem::remove_all(folder_);
   }

@@ -126,7 +126,7 @@ TEST_F(Resume, ACheckpointIsMadeWhereTheLastIsOldInMinutes) {
       train(2, "--ep 2 --steps 1000000 --save-every 0 --save-minutes 0.003 --log-every 1000000");
   std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(run); });
   std::set<fs::path> seen;
-  EXPECT_TRUE(soon(60s, [&] {
+  EXPECT_TRUE(soon([&] {
     for (const fs::path& checkpoint : checkpoints_of(path("run"))) seen.insert(checkpoint);
     return seen.size() >= 4;
   }));
@@ -210,7 +210,7 @@ TEST_F(Resume, AResumedRunSaysWhatItChangesAndKeepsOtherRunsApart) {
 TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
   const std::string long_run = train(2, "--ep 2 --steps 100000 --save-every 5 --log-every 1000000");
   std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(long_run); });
-  const bool saved = soon(60s, [&] { return !checkpoints_of(path("run")).empty(); });
+  const bool saved = soon([&] { return !checkpoints_of(path("run")).empty(); });
   const std::vector<pid_t> ranks = ranks_with(path("run"));
   EXPECT_TRUE(saved);
   EXPECT_EQ(ranks.size(), 2u);
@@ -223,7 +223,7 @@ TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
   if (!ranks.empty()) kill(ranks.back(), SIGKILL);
   const Outcome killed = job.get();
   EXPECT_NE(killed.exit_code, 0) << killed.output;
-  EXPECT_TRUE(soon(10s, [&] { return ranks_with(path("run")).empty(); })) << "the other rank lives on";
+  EXPECT_TRUE(soon([&] { return ranks_with(path("run")).empty(); })) << "the other rank lives on";
   const auto checkpoints = checkpoints_of(path("run"));
   ASSERT_FALSE(checkpoints.empty()) << killed.output;
   const Index done = std::stoll(checkpoints.back().filename().string().substr(11));
@@ -239,7 +239,7 @@ TEST_F(Resume, ASignalToOneRankStopsAllAfterTheSameStepWithACheckpoint) {
     fs::remove_all(path("run"));
     const std::string run = train(2, "--ep 2 --steps 1000000 --save-every 0 --log-every 1000000");
     std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(run); });
-    const bool trains = soon(60s, [&] { return losses("run").size() >= 3; });
+    const bool trains = soon([&] { return losses("run").size() >= 3; });
     const std::vector<pid_t> ranks = ranks_with(path("run"));
     EXPECT_TRUE(trains);
     EXPECT_EQ(ranks.size(), 2u);

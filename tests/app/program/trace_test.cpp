@@ -137,7 +137,7 @@ TEST_F(TraceOption, ARunThatIsStoppedWritesWhatItHas) {
   const std::string command = train(2, "--steps 1000000 --trace-steps 2:900000 --trace " +
                                            path("trace.json") + " --save-every 0 --log-every 1000000");
   std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(command); });
-  EXPECT_TRUE(soon(60s, [&] { return losses("run").size() >= 5; }));
+  EXPECT_TRUE(soon([&] { return losses("run").size() >= 5; }));
   for (const pid_t rank : ranks_with(path("run"))) kill(rank, SIGTERM);
   const Outcome stopped = job.get();
   EXPECT_EQ(count_of(stopped.output, "trace=" + path("trace.json")), 1u) << stopped.output;

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 builds=$folder runs=
-for part in fuzz record; do
+for part in fuzz record load; do
   # shellcheck disable=SC1090
   . "launch/check/$part.sh"
 done
@@ -36,6 +36,22 @@ says tsan base "base@1/1" "base@1/1 passed 81" "passed | 81 tests | 0"
 says fuzz points "points" "points passed 999999" "short of 1000000 | 999999 tests | 0"
 says fuzz points "points" "points passed 1000000" "passed | 1000000 tests | 0"
 says fuzz regex "regex" "regex passed 1000000" "short of 10000000 | 1000000 tests | 0"
+
+# On a machine that has the table alone, runs under load go on where another one was; not those of another tree.
+load_goes_on() { # sources now, runs to do
+  local got items=$'suite suite@1/5\nsuite suite@2/5\nsuite suite@3/5\nsuite suite@4/5\nsuite suite@5/5'
+  rm -f state/load
+  sources=([suite]=$1)
+  keep_runs_of_table
+  got=$(shard=1/1 still_to_do load <<< "$items" | wc -l)
+  [[ $got = "$2" ]] || { echo "of load in a tree of sources $1: $got and not $2 runs are to do" && failed=1; }
+}
+suites="suite@1/5 suite@2/5 suite@3/5 suite@4/5 suite@5/5"
+says load suite "$suites" $'suite@1/5 passed 7\nsuite@2/5 passed 7\nsuite@3/5 unfinished 0' "2 of 5 | 14 tests | 0"
+load_goes_on 1234 3
+load_goes_on 5678 5
+says load suite "$suites" $'suite@1/5 passed 7\nsuite@2/5 failed 7' "FAILED | 14 tests | suite@2/5"
+load_goes_on 1234 5
 
 # What is asked for, or what a row has to have.
 [[ $(runs_of points) = 1000000 ]] || { echo "runs of points: $(runs_of points)" && failed=1; }

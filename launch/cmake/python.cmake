@@ -37,7 +37,7 @@ install(CODE "${install_package}" COMPONENT ${python_component})
 if(MOELOOM_TESTS AND MOELOOM_PYTHON3)
   # Skipped with a word where python3-numpy or python3-torch is missing.
   add_test(NAME python COMMAND ${MOELOOM_PYTHON3} ${PROJECT_SOURCE_DIR}/tests/python/run.py)
-  set_tests_properties(python PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 2 ENVIRONMENT
+  set_tests_properties(python PROPERTIES TIMEOUT 1800 SKIP_RETURN_CODE 77 PROCESSORS 2 ENVIRONMENT
                        "MOELOOM_LIBRARY=$<TARGET_FILE:moeloom_c>;MOELOOM_PROGRAM=$<TARGET_FILE:moeloom>;OMP_NUM_THREADS=2")
   if(MOELOOM_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Python is not built for it, so its library has to be loaded first, with that whose exceptions it watches. What

@@ -185,15 +185,15 @@ TEST_F(Door, AnErrorIsToldEvenWhereItsCallHasNoSize) {
 
 TEST_F(Door, WhoDoesNotComeIsNamed) {
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_OK(ml_group_set_timeout(world.group, 0.5));
+  EXPECT_OK(ml_group_set_timeout(world.group, 3));
   const Communicator ranks = Communicator::world().split(0, world.rank());
   if (!is_odd()) {
     EXPECT_STATUS(ml_group_enter(world.group, "the end", nullptr), ML_MPI,
-                  (" waited 0.5 s in the end for " + odd() + ", which did not come").c_str());
+                  (" waited 3 s in the end for " + odd() + ", which did not come").c_str());
     EXPECT_NE(std::string(ml_last_error()).find(" of " + std::to_string(world.size()) + " ("),
               std::string::npos);
-    EXPECT_GE(seconds_since(begin), 0.5);
-    EXPECT_LT(seconds_since(begin), 30);
+    EXPECT_GE(seconds_since(begin), 3);
+    EXPECT_LT(seconds_since(begin), 200);
     EXPECT_STATUS(ml_group_barrier(world.group), ML_MPI, "which did not come");
   }
   ranks.barrier();

@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "$0")/hosts.sh"
 
 run=$scratch/run
-options=("${small_run[@]}" --ep 4 --steps 24 --save-every 4 --keep 0 --stall-timeout 60 --allow-faults true)
+options=("${small_run[@]}" --ep 4 --steps 24 --save-every 4 --keep 0 --stall-timeout 0 --allow-faults true)
 
 train() { # RUN WORDS...: under go-on.sh on host 0
   local folder=$1

@@ -23,12 +23,13 @@ trains() {
   done
   echo "$networks: the losses of one host${1:+, over $1}"
 }
-# refused NETWORKS SENTENCE...: with code 1 and these words.
+# refused NETWORKS SENTENCE...: before any wait for a network ends, with code 1 and these words.
 refused() {
-  local networks=$1 code=0 sentence
+  local networks=$1 begin=$SECONDS code=0 sentence
   shift
   MOELOOM_NET=$networks run || code=$?
-  [[ $code == 1 ]] || fail "$networks: code $code: $(cat "$scratch/log")"
+  [[ $code == 1 ]] && ((SECONDS - begin < 120)) ||
+    fail "$networks: code $code after $((SECONDS - begin)) s: $(cat "$scratch/log")"
   for sentence in "$@"; do
     grep -qF "$sentence" "$scratch/log" || fail "$networks: no word of \"$sentence\": $(cat "$scratch/log")"
   done

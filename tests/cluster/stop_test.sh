@@ -38,7 +38,7 @@ run=$scratch/interrupted
 interruptible() {
   exec env --default-signal=INT nsenter --net="/run/netns/$(namespace_of 0)" "$root/launch/go-on.sh" "$run" \
     "$root/launch/cluster.sh" "$(hostfile 2)" -- "${small_run[@]}" --global-batch 12 --ep 2 --schedule-steps 1000 \
-    --save-every 0 --steps 1000000
+    --save-every 0 --steps 1000000 --stall-timeout 0
 }
 (interruptible) > "$scratch/log" 2>&1 &
 job=$!

@@ -50,10 +50,10 @@ TEST(Meeting, WhoWaitsLearnsWhoDidNotCome) {
     using Seconds = std::chrono::duration<double>;
     const auto begin = std::chrono::steady_clock::now();
     if (ranks.rank() != late) {
-      EXPECT_EQ(meet(meeting, ranks.rank(), 0.3), Ranks{late});
+      EXPECT_EQ(meet(meeting, ranks.rank(), 2), Ranks{late});
       const double waited = Seconds(std::chrono::steady_clock::now() - begin).count();
-      EXPECT_GE(waited, 0.3);
-      EXPECT_LT(waited, 20);
+      EXPECT_GE(waited, 2);
+      EXPECT_LT(waited, 200);
     }
     ranks.barrier();
   }

@@ -111,7 +111,7 @@ left() {
   find "$work" -maxdepth 2 \( -name 'pid.*' -o -name 'prte*.*' \) -newer "$run.start"
 }
 nothing_left() {
-  for ((i = 0; i < 30; ++i)); do
+  for ((i = 0; i < 300; ++i)); do
     [[ -n $(left) ]] || return 0
     sleep 0.1
   done

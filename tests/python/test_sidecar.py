@@ -94,7 +94,7 @@ class Sidecar(unittest.TestCase):
         for step in run:
             seen.append(step["step"])
             if len(seen) == 20:
-                interrupt(0.3)
+                interrupt(2)
         self.assertTrue(run.stopped)
         self.assertGreaterEqual(seen[-1], 19)
         self.assertEqual(run.checkpoint().name, f"checkpoint-{seen[-1] + 1}")
@@ -106,7 +106,7 @@ class Sidecar(unittest.TestCase):
 
     def test_ctrl_c_while_it_waits(self):
         run = self.train(steps=1000000)
-        interrupt(0.3)
+        interrupt(2)
         self.assertTrue(run.wait().stopped)
 
     def test_ctrl_c_in_a_loops_body_is_an_interrupt(self):
@@ -132,7 +132,7 @@ class Sidecar(unittest.TestCase):
         for mine, other in (runs, runs[::-1]):
             self.assertTrue(mine.running)
             was = other.running
-            interrupt(0.3)
+            interrupt(2)
             for _ in iterations[runs.index(mine)]:
                 pass
             self.assertTrue(mine.stopped)

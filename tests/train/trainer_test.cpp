@@ -2,7 +2,6 @@
 
 #include "moeloom/base/parallel.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <thread>
 
@@ -123,8 +122,8 @@ TEST(Trainer, CountsEveryRowOfEveryExpert) {
 
 TEST(Trainer, PhasesAddUpToTheSecondsOfTheStepAndToNothingBetweenSteps) {
   TrainingRun run(shape_of(Communicator::world().size(), 1), {.global_batch = 48});
-  double most = 0;  // of what a step took: a rank may lose its processor before its clock starts
-  for (Index step = 0; step < 3; ++step) {
+  Index near = 0;  // of these steps; a rank may lose its processor before the clock of a step starts
+  for (Index step = 0; step < 6; ++step) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const auto begin = std::chrono::steady_clock::now();
     const StepReport report = run.trainer.step(step);
@@ -133,9 +132,9 @@ TEST(Trainer, PhasesAddUpToTheSecondsOfTheStepAndToNothingBetweenSteps) {
     for (const double seconds : report.phase_seconds) sum += seconds;
     EXPECT_DOUBLE_EQ(sum, report.seconds);
     EXPECT_LE(sum, took) << "what is before a step is not of it";
-    most = std::max(most, sum / took);
+    near += sum >= 0.5 * took ? 1 : 0;
   }
-  EXPECT_GE(most, 0.5);
+  EXPECT_GE(near, 3);
 }
 
 TEST(Trainer, EvaluatesTheSameOnEveryMesh) {

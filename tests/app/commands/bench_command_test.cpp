@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using namespace std::chrono_literals;
 using namespace testing;
 
 class Bench : public testing::ProgramTest {

@@ -68,7 +68,8 @@ TEST_F(PlanCommand, TheRecommendedLineTrains) {
   std::string line = planned()["recommended"];
   EXPECT_NE(plan.output.find(line), std::string::npos);
   line.replace(line.find("moeloom train"), std::string("moeloom").size(), testing::kProgram);
-  const Outcome run = shell("timeout -k 5 120 " + line + " --steps 1 --sample-chars 0 --run " + path("run"));
+  const Outcome run =
+      shell(testing::within_time() + line + " --steps 1 --sample-chars 0 --run " + path("run"));
   EXPECT_EQ(run.exit_code, 0) << line << "\n" << run.output;
   EXPECT_EQ(losses("run").size(), 1u);
 }

@@ -26,8 +26,8 @@ class Disk : public testing::ProgramTest {
   Outcome beside_run(const std::string& flags, const std::string& script) {
     write_bytes(path("script"), "run=" + path("run") + R"(
 log=)" + path("log") + R"(
-seen() { for i in $(seq 600); do grep -q -- "$1" $log && return; sleep 0.1; done; echo "never: $1"; }
-checkpoint() { for i in $(seq 600); do compgen -G "$run/checkpoint-*" > /dev/null && return; sleep 0.1; done; }
+seen() { for i in $(seq 3000); do grep -q -- "$1" $log && return; sleep 0.1; done; echo "never: $1"; }
+checkpoint() { for i in $(seq 3000); do compgen -G "$run/checkpoint-*" > /dev/null && return; sleep 0.1; done; }
 fill() { dd if=/dev/zero of=$run/filler bs=4096 status=none 2> /dev/null; }
 stop() { kill $(pgrep -f "^)" + kProgram +
                                     R"( train.*$run " | head -1); }
@@ -87,9 +87,9 @@ TEST_F(Disk, OneThatTurnsReadOnlyIsSaidAtEachSave) {
   const Outcome run = beside_run("--steps 1000000", R"(
 checkpoint
 mkdir $run.ro; mount --bind $run $run.ro; mount -o remount,ro,bind $run.ro; mount --bind $run.ro $run
-for i in $(seq 600); do [ $(grep -c save=failed $log) -ge 2 ] && break; sleep 0.1; done; umount $run
+for i in $(seq 3000); do [ $(grep -c save=failed $log) -ge 2 ] && break; sleep 0.1; done; umount $run
 echo room again >> $log; seen "room again"
-for i in $(seq 600); do sed -n '/room again/,$p' $log | grep -q saved= && break; sleep 0.1; done
+for i in $(seq 3000); do sed -n '/room again/,$p' $log | grep -q saved= && break; sleep 0.1; done
 stop)");
   EXPECT_EQ(count_of(run.output, "code=" + std::to_string(kStoppedExitCode)), 1u) << run.output;
   EXPECT_GE(count_of(run.output, "save=failed"), 2u) << run.output;

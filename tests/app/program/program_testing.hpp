@@ -69,6 +69,9 @@ inline std::vector<std::string> words_of(pid_t process) {
   return words;
 }
 
+/// In which what a job leaves is over. Its own watcher would end it after a minute.
+constexpr std::chrono::seconds kUntilGone{40};
+
 /// Processes of this program with `part` in an argument: the ranks, neither mpirun nor the shell.
 inline std::vector<pid_t> ranks_with(const std::string& part) {
   std::vector<pid_t> found;
@@ -85,8 +88,8 @@ inline std::vector<pid_t> ranks_with(const std::string& part) {
 
 /// Whether `holds` comes true in time.
 template <typename Condition>
-bool soon(const Condition& holds) {
-  const auto end = std::chrono::steady_clock::now() + kTimeout / 2;
+bool soon(const Condition& holds, std::chrono::seconds time = kTimeout / 2) {
+  const auto end = std::chrono::steady_clock::now() + time;
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -106,7 +109,7 @@ class ProgramTest : public ::testing::Test {
       text << "And the weaver drew thread " << i * i % 89 << " through the loom.\n";
   }
   void TearDown() override {
-    EXPECT_TRUE(soon([&] { return ranks_with(folder_.string()).empty(); }))
+    EXPECT_TRUE(soon([&] { return ranks_with(folder_.string()).empty(); }, kUntilGone))
         << "a rank of this test's runs is left";
     std::filesystem::remove_all(folder_);
   }

@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using namespace std::chrono_literals;
 using namespace testing;
 
 class Resume : public testing::ProgramTest {};
@@ -223,7 +222,8 @@ TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
   if (!ranks.empty()) kill(ranks.back(), SIGKILL);
   const Outcome killed = job.get();
   EXPECT_NE(killed.exit_code, 0) << killed.output;
-  EXPECT_TRUE(soon([&] { return ranks_with(path("run")).empty(); })) << "the other rank lives on";
+  EXPECT_TRUE(soon([&] { return ranks_with(path("run")).empty(); }, testing::kUntilGone))
+      << "the other rank lives on";
   const auto checkpoints = checkpoints_of(path("run"));
   ASSERT_FALSE(checkpoints.empty()) << killed.output;
   const Index done = std::stoll(checkpoints.back().filename().string().substr(11));

@@ -203,7 +203,7 @@ TEST_F(TokenizeCommand, NamesABrokenLineAndGoesOnFromThereOnceItIsMended) {
     Document changed = Document::parse(whole, "progress");
     changed.set(key, count);
     changed.write(progress);
-    const Outcome run = shell("timeout 20 " + tokenize(files));
+    const Outcome run = shell(testing::within_time() + tokenize(files));
     EXPECT_EQ(run.exit_code, exit_code) << run.output;
     EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
   }

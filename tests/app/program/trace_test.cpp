@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using namespace std::chrono_literals;
 using testing::count_of;
 using testing::Outcome;
 using testing::ranks_with;

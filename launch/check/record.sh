@@ -72,14 +72,15 @@ begin_at_commit() { # lines "room item"
 # Scripts read the tree while they run, and the suite is built anew each time: where it has become another one, what
 # they found is of neither.
 keep() { # check, room, item, result, count
-  local result=$4 was=${sources[$2]}
+  local result=$4 count=$5 was=${sources[$2]}
   if [[ $2 =~ ^(python|cluster|faults|pairs|example|suite)$ ]]; then
     unset "sources[$2]"
     sources_of "$2"
-    [[ ${sources[$2]} = "$was" ]] || { echo "$1: $3 is not kept, as its sources have changed meanwhile" && result=unfinished; }
+    [[ ${sources[$2]} = "$was" ]] ||
+      { echo "$1: $3 is not kept, as its sources have changed meanwhile" && result=unfinished count=0; }
     sources[$2]=$was
   fi
-  echo "$3 $2 $commit $(date -u +%F) $result $5 ${sources[$2]}" >> "$builds/state/$1"
+  echo "$3 $2 $commit $(date -u +%F) $result $count ${sources[$2]}" >> "$builds/state/$1"
 }
 
 declare -A kept=()
@@ -128,8 +129,9 @@ read_passed() { # check: sets passed[room] to what was counted, and the digits o
 
 # Rows of a check from what was kept of all its "room item" lines; where tests of a room passed at several commits, of
 # sources that are not the present ones, else of the oldest. A room that has passed or failed keeps its row until it has
-# passed whole, or a test of it fails; where it has passed elsewhere as it is now, it keeps that. Where every test was
-# skipped, nothing has passed; a target of fuzz has not before it has had what is asked of it.
+# passed whole, or a test of it fails; where it has passed elsewhere as it is now, it keeps that; but runs of load go on
+# from their row. Where every test was skipped, nothing has passed; a target of fuzz has not before it has had what is
+# asked of it.
 write_rows() { # check, unit of what is counted, lines "room item"
   local check=$1 unit=$2 room rows now
   : >> "$builds/state/$check"
@@ -170,7 +172,7 @@ write_rows() { # check, unit of what is counted, lines "room item"
       NF < 8 { next }
       { key = $1 " " $2 }
       !(key in rows) { rows[key] = $0; result[key] = $6; of[key] = $4; next }
-      $6 ~ /^(passed|FAILED)$/ && result[key] ~ / of / { rows[key] = $0 }
+      $6 ~ /^(passed|FAILED)$/ && result[key] ~ / of / && $1 != "| load" { rows[key] = $0 }
       $6 == "passed" && result[key] == "passed" && $1 == "| " check {
         fresh = present[(check == "fuzz" ? "fuzz/" : "") $2]
         if ($4 == fresh && of[key] != fresh) rows[key] = $0

@@ -37,21 +37,34 @@ says fuzz points "points" "points passed 999999" "short of 1000000 | 999999 test
 says fuzz points "points" "points passed 1000000" "passed | 1000000 tests | 0"
 says fuzz regex "regex" "regex passed 1000000" "short of 10000000 | 1000000 tests | 0"
 
-# On a machine that has the table alone, runs under load go on where another one was; not those of another tree.
-load_goes_on() { # sources now, runs to do
+# Runs under load go on where another machine was, of which there is the table alone; not those of another tree.
+load_goes_on() { # sources now, lines kept here, runs to do
   local got items=$'suite suite@1/5\nsuite suite@2/5\nsuite suite@3/5\nsuite suite@4/5\nsuite suite@5/5'
-  rm -f state/load
+  printf '%s' "$2" > state/load
   sources=([suite]=$1)
   keep_runs_of_table
   got=$(shard=1/1 still_to_do load <<< "$items" | wc -l)
-  [[ $got = "$2" ]] || { echo "of load in a tree of sources $1: $got and not $2 runs are to do" && failed=1; }
+  [[ $got = "$3" ]] || { echo "of load in a tree of sources $1, where there was \"$2\": $got and not $3 to do" && failed=1; }
 }
 suites="suite@1/5 suite@2/5 suite@3/5 suite@4/5 suite@5/5"
-says load suite "$suites" $'suite@1/5 passed 7\nsuite@2/5 passed 7\nsuite@3/5 unfinished 0' "2 of 5 | 14 tests | 0"
-load_goes_on 1234 3
-load_goes_on 5678 5
+old=$'suite@1/5 suite old 2025-01-01 passed 7 5678\nsuite@2/5 suite old 2025-01-01 passed 7 5678\n'
+says load suite "$suites" $'suite@1/5 passed 7\nsuite@2/5 passed 7' "2 of 5 | 14 tests | 0"
+load_goes_on 1234 "" 3
+[[ $(wc -l < state/load) = 2 && $(cut -d' ' -f6 state/load) = $'7\n7' ]] || { echo "kept: $(cat state/load)" && failed=1; }
+load_goes_on 1234 "$old" 3
+load_goes_on 1234 $'suite@1/5 suite abcd 2026-01-01 unfinished 0 1234\n' 3
+load_goes_on 1234 $'suite@4/5 suite abcd 2026-01-01 passed 7 1234\n' 2
+load_goes_on 5678 "" 5
+load_goes_on 5678 "$old" 3
 says load suite "$suites" $'suite@1/5 passed 7\nsuite@2/5 failed 7' "FAILED | 14 tests | suite@2/5"
-load_goes_on 1234 5
+load_goes_on 1234 "" 5
+# A whole row of another tree does not stay where runs of this one have begun.
+sed -i 's/ 1234 / 5678 /;s/FAILED/passed/' tests/checked.md
+echo "suite@1/5 suite abcd 2026-01-01 passed 7 1234" > state/load
+sources=([suite]=1234)
+write_rows load tests "$(printf 'suite %s\n' $suites)"
+grep -q "^| load | suite | abcd | 1234 | 2026-01-01 | 1 of 5 | 7 tests | 0 |" tests/checked.md ||
+  { cat tests/checked.md && failed=1; }
 
 # What is asked for, or what a row has to have.
 [[ $(runs_of points) = 1000000 ]] || { echo "runs of points: $(runs_of points)" && failed=1; }

@@ -24,7 +24,7 @@ from options import ABSENT, LEFT_OUT, OF_NAME, OPTIONS, REFUSED, SAID, changes_n
 from table import is_implied, needs_of, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SECONDS = 200  # of a run, however much else the machine has to do; ctest ends a part after 1800
+SECONDS = 200  # of a run, however much else the machine has to do; ctest ends a part after 1200
 
 
 class Finding(Exception):

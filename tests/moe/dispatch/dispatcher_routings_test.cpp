@@ -176,22 +176,30 @@ class Exchange {
   std::vector<float> row_scalars_, back_;
 };
 
-TEST(DispatcherRoutings, EveryWayMovesTheSameBitsAsASerialOracle) {
+std::string name_of(const Way& way) {
+  return std::string(moeloom::name_of(way.kind)) + "On" + std::to_string(way.pretended_nodes) + "NodesIn" +
+         std::to_string(way.chunks) + "Chunks";
+}
+
+/// A test for each, so that parts of the program on several ranks share them.
+class DispatcherRoutings : public ::testing::TestWithParam<Way> {};
+
+TEST_P(DispatcherRoutings, MoveTheSameBitsAsASerialOracle) {
   const Communicator ep = Communicator::world();
   // Where ranks outnumber processors, each meeting of them costs a slice of time.
   const Index routings = ep.size() > 4 ? kRoutings / 4 : kRoutings;
-  for (const Way& way : kWays) {
-    SCOPED_TRACE(std::string(name_of(way.kind)) + " on " + std::to_string(way.pretended_nodes) +
-                 " nodes in " + std::to_string(way.chunks) + " chunks, seed " + std::to_string(kSeed));
-    for (const Index experts : {Index{ep.size()}, Index{ep.size() + 3}, Index{16}}) {
-      Exchange exchange(ep, experts, way);
-      for (Index number = 0; number < routings / 3; ++number) {
-        SCOPED_TRACE("experts " + std::to_string(experts) + ", routing " + std::to_string(number));
-        exchange.check(world_of(number, experts, ep.size()));
-      }
+  for (const Index experts : {Index{ep.size()}, Index{ep.size() + 3}, Index{16}}) {
+    Exchange exchange(ep, experts, GetParam());
+    for (Index number = 0; number < routings / 3; ++number) {
+      SCOPED_TRACE("experts " + std::to_string(experts) + ", routing " + std::to_string(number) + ", seed " +
+                   std::to_string(kSeed));
+      exchange.check(world_of(number, experts, ep.size()));
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(ByEveryWay, DispatcherRoutings, ::testing::ValuesIn(kWays),
+                         [](const auto& test) { return name_of(test.param); });
 
 }  // namespace
 }  // namespace moeloom

@@ -72,14 +72,24 @@ fuzz_piece() { # folder of the programs, target, then options of libFuzzer
   done
 }
 
-# Goes on from what was kept of this room as it is. 1 where something was found, 2 where it was stopped.
+executed_of() { # target: so far, of the room as it is
+  local was room total=0
+  local -A kept=() passed=() begun=()
+  read_kept fuzz
+  read_table fuzz
+  for was in "${kept[$1]:-}" "x x x unfinished ${passed[$1]:-0 none}" "x x x unfinished ${begun[$1]:-0 none}"; do
+    read -ra was <<< "$was"
+    [[ ${was[3]:-} =~ ^(unfinished|passed)$ ]] && is_fresh "fuzz/$1" "${was[5]:-none}" || continue
+    ((was[4] <= total)) || total=${was[4]}
+  done
+  echo "$total"
+}
+
+# Goes on from what was kept of this room as it is, here or, as the table says, elsewhere. 1 where something was found, 2 where it was stopped.
 fuzz_target() { # target
   local target=$1 folder=$builds/fuzz was total=0 status=0 ran=1 before result=unfinished wanted
   wanted=$(runs_of "$1")
-  local -A kept=()
-  read_kept fuzz
-  read -ra was <<< "${kept[$target]:-}"
-  if [[ ${was[3]:-} =~ ^(unfinished|passed)$ ]] && is_fresh "fuzz/$target" "${was[5]:-none}"; then total=${was[4]}; fi
+  total=$(executed_of "$target")
   before=$(findings_of "$target")
   fuzz_merge "$target"
   while ((total < wanted && status == 0 && ran > 0)); do

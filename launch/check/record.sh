@@ -101,9 +101,9 @@ asked() {
 # anywhere; targets of fuzz also where they had fewer executions than are asked for now.
 still_to_do() { # check
   local check=$1 room item was
-  local -A kept=() passed=()
+  local -A kept=() passed=() begun=()
   read_kept "$check"
-  read_passed "$check"
+  read_table "$check"
   asked |
     while read -r room item; do
       read -ra was <<< "${kept[$item]:-none none none none 0 none}"
@@ -119,18 +119,23 @@ is_done() { # check, room; of `was`: room, commit, date, result, count, digits
     is_fresh "$2" "${was[5]:-none}"
 }
 
-read_passed() { # check: sets passed[room] to what was counted, and the digits of the sources
+# Sets passed[room] to what was counted, and the digits of the sources; begun[room] where not all was done, or found.
+read_table() { # check
   local room digits result count
   while IFS='|' read -r _ _ room _ digits _ result count _; do
-    read -r room digits result count <<< "$room $digits $result ${count%%[a-z]*}"
-    [[ $result != passed ]] || passed[$room]="$count $digits"
+    read -r room digits count result <<< "$room $digits ${count%%[a-z]*} $result"
+    case $result in
+      passed) passed[$room]="$count $digits" ;;
+      FAILED) ;;
+      *) begun[$room]="$count $digits" ;;
+    esac
   done < <(sed -n "/^| $1 | /p" "$table" 2> /dev/null)
 }
 
 # Rows of a check from what was kept of all its "room item" lines; where tests of a room passed at several commits, of
 # sources that are not the present ones, else of the oldest. A room that has passed or failed keeps its row until it has
-# passed whole, or a test of it fails; where it has passed elsewhere as it is now, it keeps that; but runs of load go on
-# from their row. Where every test was skipped, nothing has passed; a target of fuzz has not before it has had what is
+# passed whole, or a test of it fails; where it has passed elsewhere as it is now, it keeps that; but runs of load and
+# executions go on from their row. Where every test was skipped, nothing has passed; a target of fuzz has not before it has had what is
 # asked of it.
 write_rows() { # check, unit of what is counted, lines "room item"
   local check=$1 unit=$2 room rows now
@@ -172,7 +177,7 @@ write_rows() { # check, unit of what is counted, lines "room item"
       NF < 8 { next }
       { key = $1 " " $2 }
       !(key in rows) { rows[key] = $0; result[key] = $6; of[key] = $4; next }
-      $6 ~ /^(passed|FAILED)$/ && result[key] ~ / of / && $1 != "| load" { rows[key] = $0 }
+      $6 ~ /^(passed|FAILED)$/ && result[key] ~ / of / && check !~ /^(fuzz|load)$/ { rows[key] = $0 }
       $6 == "passed" && result[key] == "passed" && $1 == "| " check {
         fresh = present[(check == "fuzz" ? "fuzz/" : "") $2]
         if ($4 == fresh && of[key] != fresh) rows[key] = $0

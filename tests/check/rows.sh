@@ -66,6 +66,25 @@ write_rows load tests "$(printf 'suite %s\n' $suites)"
 grep -q "^| load | suite | abcd | 1234 | 2026-01-01 | 1 of 5 | 7 tests | 0 |" tests/checked.md ||
   { cat tests/checked.md && failed=1; }
 
+# A target of fuzz goes on from the most executions that are known of this tree.
+fuzz_goes_on() { # lines kept here, executions so far
+  local got
+  printf '%s' "$1" > state/fuzz
+  sources=([fuzz/regex]=1234)
+  got=$(executed_of regex)
+  [[ $got = "$2" ]] || { echo "of fuzz, where there was \"$1\": $got and not $2 executions" && failed=1; }
+}
+says fuzz regex "regex" "regex unfinished 345" "0 of 1 | 345 tests | 0"
+fuzz_goes_on "" 345
+fuzz_goes_on $'regex fuzz/regex abcd 2026-01-01 unfinished 400 1234\n' 400
+fuzz_goes_on $'regex fuzz/regex old 2025-01-01 unfinished 900 5678\n' 345
+says fuzz regex "regex" "regex passed 1000000" "short of 10000000 | 1000000 tests | 0"
+fuzz_goes_on "" 1000000
+sed -i 's/ 1234 / 5678 /' tests/checked.md
+fuzz_goes_on "" 0
+says fuzz regex "regex" "regex failed 777" "FAILED | 777 tests | regex"
+fuzz_goes_on "" 0
+
 # What is asked for, or what a row has to have.
 [[ $(runs_of points) = 1000000 ]] || { echo "runs of points: $(runs_of points)" && failed=1; }
 runs=777

@@ -135,8 +135,8 @@ read_table() { # check
 # Rows of a check from what was kept of all its "room item" lines; where tests of a room passed at several commits, of
 # sources that are not the present ones, else of the oldest. A room that has passed or failed keeps its row until it has
 # passed whole, or a test of it fails; where it has passed elsewhere as it is now, it keeps that; but runs of load and
-# executions go on from their row. Where every test was skipped, nothing has passed; a target of fuzz has not before it has had what is
-# asked of it.
+# executions go on from their row. Where every test was skipped, nothing has passed; a target of fuzz has not before it
+# has had what is asked of it.
 write_rows() { # check, unit of what is counted, lines "room item"
   local check=$1 unit=$2 room rows now
   : >> "$builds/state/$check"

@@ -72,7 +72,7 @@ TEST(NodeMemory, AWaitNamesTheRankThatIsAwaited) {
   std::thread watcher;
   if (memory->rank() == 0)
     watcher = std::thread([&] {
-      const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(200);
       while (seen.waits_for != 1 && std::chrono::steady_clock::now() < patience) seen = board.read();
       mine->store(1);
     });

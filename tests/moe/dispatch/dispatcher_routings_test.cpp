@@ -16,7 +16,7 @@ namespace moeloom {
 namespace {
 
 constexpr std::uint64_t kSeed = 20261121;
-constexpr Index kRoutings = testing::kSanitized ? 90 : 900;  // of each way
+constexpr Index kRoutings = testing::kSanitized ? 90 : 300;  // of each way
 
 struct Way {
   DispatcherKind kind;

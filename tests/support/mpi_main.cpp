@@ -27,8 +27,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 // Below ctest's timeout, so that the test's name gets out.
-constexpr auto kWholeProgram = moeloom::testing::kSanitized ? 3500s : 1100s;
-constexpr auto kAfterFailure = 180s;
+constexpr auto kWholeProgram = moeloom::testing::kSanitized ? 3500s : 550s;
+constexpr auto kAfterFailure = moeloom::testing::kSanitized ? 180s : 60s;
 
 std::string name_of(const testing::TestInfo& test) {
   return std::string(test.test_suite_name()) + "." + test.name();

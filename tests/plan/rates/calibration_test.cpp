@@ -5,6 +5,7 @@
 #include <chrono>
 #include <set>
 
+#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -91,7 +92,7 @@ TEST(Calibration, ALargeLayerIsMeasuredInPartAndScaledUp) {
   EXPECT_GT(large.gmm_seconds, 60);
   EXPECT_GT(large.packed_seconds, 60);
   EXPECT_GT(large.pack_seconds, 0.1);
-  EXPECT_LT(spent, 600) << "a part takes a second or so, also on a busy machine";
+  EXPECT_LT(spent, testing::kSanitized ? 600 : 60) << "a part takes a second or so, also on a busy machine";
 }
 
 }  // namespace

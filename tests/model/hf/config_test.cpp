@@ -106,11 +106,14 @@ TEST(ModelConfig, RefusesSizesWhoseSumsOrProductsLeave64Bits) {
   padding.set("pad_token_id", std::numeric_limits<Index>::min());
   EXPECT_NE(refusal([&] { ModelConfig::from(padding); }), "");
   const std::string latent = R"({"model_type": "deepseek_v3", "vocab_size": 8, "hidden_size": 8,
-    "num_hidden_layers": 4, "num_attention_heads": 2, "kv_lora_rank": 4, "qk_rope_head_dim": 2, "v_head_dim": 4,
-    "n_routed_experts": 8, "num_experts_per_tok": 1, "moe_intermediate_size": 4, "intermediate_size": 4,
-    "qk_nope_head_dim": 9223372036854775807})";
-  EXPECT_NE(refusal([&] { ModelConfig::from(Document::parse(latent, "test")); }).find("head_dim"),
-            std::string::npos);
+    "num_hidden_layers": 4, "num_attention_heads": 2, "kv_lora_rank": 4, "v_head_dim": 4,
+    "n_routed_experts": 8, "num_experts_per_tok": 1, "moe_intermediate_size": 4, "intermediate_size": 4,)";
+  for (const char* const dims : {R"("qk_rope_head_dim": 2, "qk_nope_head_dim": 9223372036854775807})",
+                                 R"("qk_nope_head_dim": 2, "qk_rope_head_dim": 9223372036854775807})"}) {
+    const std::string said = refusal([&] { ModelConfig::from(Document::parse(latent + dims, "test")); });
+    EXPECT_NE(said.find("head_dim"), std::string::npos);
+    EXPECT_EQ(said.find(" must be qk_"), std::string::npos) << "a fallback is no other number: " << said;
+  }
 }
 
 /// A family's model with some keys that say other sizes.

@@ -114,7 +114,8 @@ bool ConfigReader::has_value(const std::string& key) {
 
 Index ConfigReader::integer_or(const std::string& key, Index fallback) {
   if (has_value(key)) return document_.integer(key);
-  return static_cast<Index>(meant_by_absence(key).value_or(static_cast<double>(fallback)));
+  const std::optional<double> meant = meant_by_absence(key);
+  return meant ? static_cast<Index>(*meant) : fallback;
 }
 
 Index ConfigReader::count_or(const std::string& key, Index fallback) {

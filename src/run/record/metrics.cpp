@@ -2,6 +2,7 @@
 
 #include "io/text_file.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/io/document.hpp"
 
 #include <array>
@@ -182,10 +183,12 @@ StepMetrics metrics_of(const Document& object) {
   return metrics;
 }
 
-/// Nothing of a line that is not what it should be, as one that a kill cut short.
+/// Nothing of a line that is not what it should be, as one that a kill cut short, or whose step no run has.
 std::optional<StepMetrics> read_line(const std::string& line, const std::filesystem::path& path) {
   try {
-    return metrics_of(Document::parse(line, path.string()));
+    StepMetrics metrics = metrics_of(Document::parse(line, path.string()));
+    if (metrics.step < 0 || metrics.step >= kLargestCount) return std::nullopt;
+    return metrics;
   } catch (const IoError&) {
     return std::nullopt;
   }

@@ -9,21 +9,21 @@
 namespace moeloom {
 namespace {
 
-/// Decisions of all steps, and what they made travel.
+/// Decisions of all steps, and what they made travel; whatever integers a file has, the sums are in range.
 struct Decisions {
-  Index steps = 0, made = 0, even = 0, does_not_pay = 0, no_room = 0, bytes = 0;
+  double steps = 0, made = 0, even = 0, does_not_pay = 0, no_room = 0, bytes = 0;
 
   void add(const RebalanceMetrics& step) {
+    const auto add_to = [](double& sum, Index count) { sum += static_cast<double>(count); };
     ++steps;
-    made += step.made, even += step.even, does_not_pay += step.does_not_pay, no_room += step.no_room;
-    bytes += step.weight_bytes + step.gradient_bytes;
+    add_to(made, step.made), add_to(even, step.even);
+    add_to(does_not_pay, step.does_not_pay), add_to(no_room, step.no_room);
+    add_to(bytes, step.weight_bytes), add_to(bytes, step.gradient_bytes);
   }
   std::string text() const {
-    const auto count = [](Index n) { return readable(static_cast<double>(n)); };
-    return "means of the steps, milliseconds by the rates that decide; replicas in " + count(made) +
-           " layers of micro-batches, " + count(even) + " were even, in " + count(does_not_pay) +
-           " none paid, in " + count(no_room) + " none could help; " +
-           readable_bytes(static_cast<double>(bytes) / static_cast<double>(steps)) +
+    return "means of the steps, milliseconds by the rates that decide; replicas in " + readable(made) +
+           " layers of micro-batches, " + readable(even) + " were even, in " + readable(does_not_pay) +
+           " none paid, in " + readable(no_room) + " none could help; " + readable_bytes(bytes / steps) +
            " of weights and gradients a step";
   }
 };

@@ -120,6 +120,14 @@ TEST(Metrics, ALineThatAKillCutShortIsDropped) {
   EXPECT_EQ(steps_in(path), (std::vector<Index>{0, 1, 2}));
 }
 
+TEST(Metrics, ALineWhoseStepNoRunHasIsDropped) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  write_bytes(path, metrics_line(step(std::numeric_limits<Index>::max())) + "\n" + metrics_line(step(-1)) +
+                        "\n" + metrics_line(step(4)) + "\n");
+  EXPECT_EQ(steps_in(path), std::vector<Index>{4});
+}
+
 TEST(Metrics, FiguresOfLayersAreShortAndComeBack) {
   const TemporaryFolder folder;
   StepMetrics odd = step(0);

@@ -1,5 +1,7 @@
 #include "summary/rebalance_report.hpp"
 
+#include <limits>
+
 #include "support/sections.hpp"
 #include <gtest/gtest.h>
 
@@ -42,6 +44,14 @@ TEST(RebalanceReport, HasARowOfMeansForEachSparseLayerAndOneInAll) {
 TEST(RebalanceReport, IsLeftOutWithoutRebalancing) {
   EXPECT_TRUE(rebalance_section({}).is_empty());
   EXPECT_TRUE(rebalance_section({StepMetrics()}).is_empty());
+}
+
+TEST(RebalanceReport, SumsOfWhateverIntegersAFileHasAreInRange) {
+  StepMetrics step;
+  const Index most = std::numeric_limits<Index>::max();
+  step.rebalance = RebalanceMetrics{.made = most, .weight_bytes = most, .gradient_bytes = most};
+  const std::string note = rebalance_section({step, step}).note;
+  EXPECT_EQ(note.find('-'), std::string::npos) << note;
 }
 
 }  // namespace

@@ -110,8 +110,9 @@ fi
 
 [[ -z $heard ]] || exit 75
 # In the background, because bash hears signals only while it waits. In a session of its own it does not hear the
-# terminal's Ctrl-C by itself.
-setsid "${launch[@]}" "$program" "$@" < /dev/null 2>&3 3>&- &
+# terminal's Ctrl-C by itself. Before mpirun takes USR1, and once it has ceased to, at its end, a reminder must not kill it;
+# ranks do not inherit what it catches.
+setsid env --ignore-signal=USR1 "${launch[@]}" "$program" "$@" < /dev/null 2>&3 3>&- &
 job=$!
 exec 3>&-
 [[ -z $heard ]] || stop  # it came before there was a job to tell

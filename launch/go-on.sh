@@ -197,8 +197,9 @@ start() {
   rm -f "$scratch/told"
   [[ -z $stopped ]] || exit 75
   # In a session of its own it does not hear the terminal's Ctrl-C a second time. What bash starts in the background
-  # ignores INT.
-  setsid env --default-signal=INT "${job_words[@]}" "$@" < /dev/null 2> >(hear) &
+  # ignores INT. Before mpirun takes USR1, and once it has ceased to, at its end, a reminder must not kill it; ranks do not
+  # inherit what it catches.
+  setsid env --default-signal=INT ${by_mpirun:+--ignore-signal=USR1} "${job_words[@]}" "$@" < /dev/null 2> >(hear) &
   job=$!
   [[ -z $heard ]] || hand_on TERM  # it came before there was a job to tell
   code=0
@@ -303,7 +304,7 @@ while true; do
   if [[ $code == 0 || $code == 75 || -n $stopped ]]; then
     say_share
     after=$(newest_checkpoint) done=$(steps_done)
-    # USR1 came before mpirun or a rank could take it, which ended of it: there was nothing to save yet.
+    # USR1 came before a rank could take it, which ended of it: there was nothing to save yet.
     [[ $code != 138 || $interrupts -gt 1 || $done -gt $had || $after != "$before" ]] || code=75
     who='' what="asked to stop, exit code $code"
     lost=$((done - ${after:-0}))

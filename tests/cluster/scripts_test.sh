@@ -23,7 +23,13 @@ if [[ $1 == --version ]]; then
   echo "mpirun (Open MPI) 4.1.4"
   exit
 fi
-echo "$*" >> "$kept/calls"
+[[ -n ${taken:-} ]] || echo "$*" >> "$kept/calls"
+# take_signals "$@": from here on USR1 may be caught, which a shell that began with it ignored may not do.
+take_signals() {
+  [[ -n ${taken:-} ]] || taken=yes before=$(trap -p USR1) exec env --default-signal=USR1 "$0" "$@"
+}
+# As libevent does when its handler is removed.
+leave_signals() { if [[ -n $before ]]; then trap '' USR1; else trap - USR1; fi; }
 . "$kept/behaviour"
 END_OF_MPIRUN
 # A program that has memory, and help.
@@ -77,6 +83,7 @@ echo "resumed: folders whose names are patterns"
 # The first USR1 is forgotten, as by an mpirun that has no ranks; TERM kills.
 # shellcheck disable=SC2016  # its own words
 until_it_is_told='
+take_signals "$@"
 told=0
 trap "exit 143" TERM
 trap "((++told)); [[ \$told -lt 2 ]] || exit 75" USR1
@@ -119,8 +126,31 @@ case_of srun <<< 'trap "exit 75" TERM; touch "$kept/ready"; while true; do sleep
 expect_stop "$copy/launch/go-on.sh" "$run" srun "$program" -- --ep 2
 # An mpirun that does not take USR1 yet.
 # shellcheck disable=SC2016  # its own words
-case_of unprepared <<< 'touch "$kept/ready"; while true; do sleep 0.05; done'
+case_of unprepared << 'END'
+[[ -n ${taken:-} ]] || { touch "$kept/ready"; sleep 1.5; }
+take_signals "$@"
+trap "exit 75" USR1
+while true; do sleep 0.05; done
+END
 expect_stop "$copy/launch/go-on.sh" "$run" mpirun "$program" -- --ep 2
+rm "$scratch/calls" "$scratch/ready"
+expect_stop "$copy/launch/cluster.sh" "$scratch/hosts" train
+# One that has ceased to take it, because its ranks have stopped.
+case_of parting << 'END'
+take_signals "$@"
+run=$* run=${run##* --run } run=${run%% --*}
+trap 'told=yes' USR1
+touch "$kept/ready"
+until [[ -n ${told:-} ]]; do sleep 0.05; done
+leave_signals
+mkdir -p "$run"
+printf '{"step":0,"seconds":0.25}\n' > "$run/metrics.jsonl"
+for ((i = 0; i < 50; ++i)); do sleep 0.05; done
+exit 75
+END
+expect_stop "$copy/launch/go-on.sh" "$run" mpirun "$program" -- --ep 2
+rm "$scratch/calls" "$scratch/ready"
+expect_stop "$copy/launch/cluster.sh" "$scratch/hosts" train --run "$run"
 # Before there is an mpirun.
 case_of early <<< 'exit 0'
 # shellcheck disable=SC2016  # its own words

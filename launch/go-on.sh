@@ -197,8 +197,7 @@ start() {
   rm -f "$scratch/told"
   [[ -z $stopped ]] || exit 75
   # In a session of its own it does not hear the terminal's Ctrl-C a second time. What bash starts in the background
-  # ignores INT. Before mpirun takes USR1, and once it has ceased to, at its end, a reminder must not kill it; ranks do not
-  # inherit what it catches.
+  # ignores INT. An mpirun without a handler of USR1 must not die of a reminder, as cluster.sh says.
   setsid env --default-signal=INT ${by_mpirun:+--ignore-signal=USR1} "${job_words[@]}" "$@" < /dev/null 2> >(hear) &
   job=$!
   [[ -z $heard ]] || hand_on TERM  # it came before there was a job to tell

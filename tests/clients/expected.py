@@ -61,7 +61,7 @@ THEIRS = [
     *(("v5", f"test_adapters.py::test_of_ours*[{kind}-deepseek_v3]", DROPPED) for kind in ("mlp", "shared")),
     *(("v5", f"test_adapters.py::*[router-{name}]", ROUTER) for name in ("qwen2_moe",)),
     *(("v5", f"test_adapters.py::test_of_ours*[experts-{name}]", UNKNOWN)
-      for name in ("qwen2_moe", "phimoe", "lfm2_moe")),
+      for name in ("qwen2_moe", "phimoe")),
     ("v5", "test_adapters.py::test_of_ours*[experts-granitemoe]", GRANITE),
     *(("v5", f"test_adapters.py::test_of_ours*[{kind}-laguna]", TWICE) for kind in ("shared", "all")),
     ("v5", "test_adapters.py::test_of_ours*[all-hunyuan_v1_moe]", DROPPED),

@@ -16,8 +16,9 @@ rooms_below() {
 # sanitizer is told not to say (`told`). How it is built is left out: else each new test would make every row stale.
 paths_of() { # room, or a target of fuzz as fuzz/TARGET
   local rooms list room=$1
-  if [[ $room = suite ]]; then  # all but the table
-    printf '%s\n' CMakeLists.txt src include launch examples tests/CMakeLists.txt tests/*/ | sed 's:/$::'
+  if [[ $room = suite ]]; then  # not these scripts and their table, nor tests/clients, which it does not run
+    printf '%s\n' CMakeLists.txt src include launch examples bench tests :!bench/results ':(glob,exclude)tests/*.md' \
+      :!launch/check{,.sh} :!launch/test-clients.sh :!tests/check :!tests/clients
     return
   fi
   printf '%s\n' tests/support ${told:-}
@@ -52,8 +53,11 @@ sources_of() { # room -> sources[room]
   if [[ -n $(git status --porcelain -- "${paths[@]}") ]]; then
     sources[$1]=changed
   else
-    sources[$1]=$(for path in "${paths[@]}"; do git rev-parse -q --verify "HEAD:$path" || true; done |
-      git hash-object --stdin | cut -c1-8)
+    sources[$1]=$(if [[ $1 = suite ]]; then
+      git ls-files -s -- "${paths[@]}"
+    else
+      for path in "${paths[@]}"; do git rev-parse -q --verify "HEAD:$path" || true; done
+    fi | git hash-object --stdin | cut -c1-8)
   fi
 }
 is_fresh() { # room, digits

@@ -2,6 +2,7 @@
 # tests/check/rows.sh: what launch/check.sh writes of a room, from what it kept of the room's tests.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+unset MOELOOM_CHECK_ONLY MOELOOM_CHECK_BUILD MOELOOM_CHECK_BY
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 builds=$folder runs=
@@ -65,6 +66,47 @@ sources=([suite]=1234)
 write_rows load tests "$(printf 'suite %s\n' $suites)"
 grep -q "^| load | suite | abcd | 1234 | 2026-01-01 | 1 of 5 | 7 tests | 0 |" tests/checked.md ||
   { cat tests/checked.md && failed=1; }
+
+# A tree of which each change is committed: what the suite runs makes its row stale, what it does not run leaves it.
+if command -v git > /dev/null; then
+  mkdir tree && cd tree
+  git init -q
+  for path in CMakeLists.txt src/a.cpp include/a.hpp launch/{go-on,check,test-clients}.sh launch/check/load.sh \
+    examples/a.cpp bench/a.cpp bench/results/a.txt tests/{CMakeLists.txt,checked.md} tests/{cluster,check,clients}/a; do
+    mkdir -p "$(dirname "$path")" && echo "$path" > "$path"
+  done
+  digits() {
+    git add -A
+    git -c user.name=test -c user.email=test@localhost commit -q --allow-empty -m change
+    sources=()
+    sources_of suite
+    echo "${sources[suite]}"
+  }
+  stale_by() { # command
+    local was
+    was=$(digits)
+    "$@"
+    [[ $(digits) != "$was" ]] || { echo "a row of the suite outlives: $*" && failed=1; }
+  }
+  was=$(digits)
+  for path in launch/{check,test-clients}.sh launch/check/load.sh bench/results/a.txt tests/checked.md \
+    tests/{check,clients}/a; do
+    echo changed > "$path"
+  done
+  [[ $(digits) = "$was" ]] || { echo "a row of the suite is stale by what it does not run" && failed=1; }
+  stale_by chmod +x launch/go-on.sh
+  stale_by mv src/a.cpp src/b.cpp
+  stale_by touch launch/.hidden
+  for path in CMakeLists.txt include/a.hpp launch/go-on.sh examples/a.cpp bench/a.cpp tests/CMakeLists.txt \
+    tests/cluster/a; do
+    stale_by cp launch/check.sh "$path"
+  done
+  echo > src/b.cpp
+  sources=()
+  sources_of suite
+  [[ ${sources[suite]} = changed ]] || { echo "a change that is not committed: ${sources[suite]}" && failed=1; }
+  cd ..
+fi
 
 # A target of fuzz goes on from the most executions that are known of this tree.
 fuzz_goes_on() { # lines kept here, executions so far
